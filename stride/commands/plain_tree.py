@@ -53,10 +53,10 @@ class Difference(NamedTuple):
     words: str
 
 
-def differences(one: object, other: object) -> list[Difference]:
+def differences(first_tree: object, second_tree: object) -> list[Difference]:
     """Return where two trees differ: missing values first, then differing ones in the order of the first tree."""
-    first = {item.name: item.value for item in walk(one)}
-    second = {item.name: item.value for item in walk(other)}
+    first = {item.name: item.value for item in walk(first_tree)}
+    second = {item.name: item.value for item in walk(second_tree)}
     results = [Difference(name, math.inf, "is missing in the second") for name in first if name not in second]
     results += [Difference(name, math.inf, "is only in the second") for name in second if name not in first]
     for name in first:

@@ -30,13 +30,13 @@ def plain_name(env_id: str, variant: str) -> str:
 def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> Callable[[list[str]], None]:
     """Return a function that checks a command line, and that its run exists, before anything slow is loaded."""
 
-    def first(argv: list[str]) -> None:
+    def check_first(argv: list[str]) -> None:
         selector = parse(argv).run_id
         kind = parse_selector(selector).kind
         if kind not in ("hub", "group") and (must_exist or selector != LAST):
             RunDir.find(selector)
 
-    return first
+    return check_first
 
 
 PLAY_EXAMPLES = """\

@@ -104,13 +104,13 @@ def compare(arguments: PlayArguments, say: Say) -> int:
 
 def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say) -> Seed:
     """Return the seed with the mean return of episodes played now, without one if its run has no checkpoint."""
-    silent = replace(seed, mean=None, deviation=None, episodes=0)
+    unplayed = replace(seed, mean=None, deviation=None, episodes=0)
     if seed.run is None:
-        return silent
+        return unplayed
     try:
         loaded = load_run(seed.run.id, arguments.checkpoint)
     except UserError as error:
-        return replace(silent, why=seed.why or str(error))
+        return replace(unplayed, why=seed.why or str(error))
     torch.set_num_threads(loaded.config.torch_threads)
     returns = [episode.episode_return for episode in count(loaded, arguments)]
     mean, deviation = mean_and_deviation(returns)
@@ -150,14 +150,14 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
             say(steering.help())
         film = None
         if arguments.filmed:
-            paths = places(loaded, arguments)
+            paths = video_files(loaded, arguments)
             film = stack.enter_context(Film(paths, arguments.episodes, frames_per_second(env), arguments.captions))
         for number in range(arguments.episodes):
             total = 0.0
-            opened = partial(film.turn_to, number, partial(frame_of, env)) if film else None
+            start_film = partial(film.turn_to, number, partial(frame_of, env)) if film else None
             try:
                 start = start_of(arguments.seed, number)
-                for moment in episode_steps(env, loaded.agent, start, mode, arguments.max_steps, steer, opened):
+                for moment in episode_steps(env, loaded.agent, start, mode, arguments.max_steps, steer, start_film):
                     total += moment.reward
                     if film:
                         film.add(moment.step, total)
@@ -172,7 +172,7 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
         say(f"video   {film}")
 
 
-def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
+def video_files(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
     """Return the video files: the one that was named, or one per episode, by default in the run's folder."""
     if arguments.video and arguments.video.endswith(".mp4") and not Path(arguments.video).is_dir():
         return [Path(arguments.video)]
@@ -189,17 +189,17 @@ def describe(moment: EpisodeStep, names: tuple[str, ...]) -> str:
     """Return a line about a step: what the policy computed, the action, the reward."""
     opinion = moment.opinion
     columns = opinion.distribution
-    thoughts = [] if opinion.value is None else [f"value {opinion.value:.2f}"]
+    outputs = [] if opinion.value is None else [f"value {opinion.value:.2f}"]
     for index, name in enumerate(names):
         if "probability" in columns:
-            thoughts.append(f"{name} {columns['probability'][index]:.0%}")
+            outputs.append(f"{name} {columns['probability'][index]:.0%}")
         else:
-            thoughts.append(f"{name} {columns['mean'][index]:.2f} ± {columns['std'][index]:.2f}")
+            outputs.append(f"{name} {columns['mean'][index]:.2f} ± {columns['std'][index]:.2f}")
     if "q" in columns:
-        thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, columns["q"], strict=True)]
+        outputs += [f"Q({name}) {q:.2f}" for name, q in zip(names, columns["q"], strict=True)]
     action_text = f"action {moment.choice.action}  reward {moment.reward:g}"
     ending = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
-    return f"step {moment.step:>4}  {', '.join(thoughts)}  {action_text}{ending}"
+    return f"step {moment.step:>4}  {', '.join(outputs)}  {action_text}{ending}"
 
 
 def wait() -> None:
@@ -214,7 +214,7 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
     """Return the object that --json prints."""
     returns = [episode.episode_return for episode in played]
     mean, deviation = mean_and_deviation(returns)
-    films = [str(path) for path in places(loaded, arguments)] if arguments.filmed else []
+    paths = [str(path) for path in video_files(loaded, arguments)] if arguments.filmed else []
     return {
         "run_id": loaded.run.id,
         "env_id": loaded.config.env_id,
@@ -231,7 +231,7 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
         "goal": loaded.goal,
         "goal_here": goal_here(loaded),
         "goal_met": None if loaded.goal is None else mean >= loaded.goal,
-        "video": None if not films else films[0] if len(films) == 1 else films,
+        "video": None if not paths else paths[0] if len(paths) == 1 else paths,
     }
 
 

@@ -85,7 +85,7 @@ class SearchRuns:
     def __init__(self, search: Search, journal: Journal, program: Sequence[str]) -> None:
         self.search, self.journal, self._program = search, journal, program
         self._commands: list[list[str]] = []
-        self._infos: list[TrialRun] = []  # in the order of the commands
+        self._trainings: list[TrialRun] = []  # in the order of the commands
         self._ended = 0  # number of commands that have ended
         self._scores: dict[int, dict[int, TrialScore]] = {}  # by trial and seed, until all of a trial's seeds have one
         self._start, self._steps = time.monotonic(), 0  # env steps trained since the start
@@ -93,12 +93,12 @@ class SearchRuns:
 
     def run(self, pool: Pool, workers: int, noted: Noted) -> bool:
         """Train trials until the search ends; False if it was stopped before."""
-        most = max(2, workers)  # with a single command, a pool starts no nursery
-        self._fill(most)
+        limit = max(2, workers)  # with a single command, a pool starts no nursery
+        self._fill(limit)
         for finished in self._pooled(pool, self._commands, workers, noted):
-            self._land(finished)
+            self._record_end(finished)
             if not noted.number:
-                self._fill(most)
+                self._fill(limit)
         trials = self.journal.trials
         if noted.number or any(trial.under_way for trial in trials):
             return False
@@ -153,15 +153,16 @@ class SearchRuns:
         cores_of_each = max(1, cores() // max(1, workers))
         return pool(commands, workers, {CORES_VARIABLE: str(cores_of_each)}, stop=lambda: noted.number)
 
-    def _fill(self, most: int) -> None:
-        """Add commands until `most` of them are running or waiting."""
-        while len(self._commands) - self._ended < most:
-            trial = next_trial(self.search, self.journal, {(info.trial, info.bound) for info in self._infos})
+    def _fill(self, limit: int) -> None:
+        """Add commands until `limit` of them are running or waiting."""
+        while len(self._commands) - self._ended < limit:
+            started = {(training.trial, training.bound) for training in self._trainings}
+            trial = next_trial(self.search, self.journal, started)
             if trial is None:
                 return
             for seed in self.search.seeds:
                 pause = ["--pause-at", str(trial.bound)] if trial.bound < self.search.budget else []
-                self._infos.append(TrialRun(trial.number, trial.bound, seed))
+                self._trainings.append(TrialRun(trial.number, trial.bound, seed))
                 self._commands.append([*self._from_start(trial, seed), *pause])
 
     def _from_start(self, trial: Trial, seed: int) -> list[str]:
@@ -174,11 +175,11 @@ class SearchRuns:
         used, count = self.search.seeds, self.search.confirm
         return tuple(seed for seed in range(1, len(used) + count + 1) if seed not in used)[:count]
 
-    def _land(self, finished: Finished) -> None:
+    def _record_end(self, finished: Finished) -> None:
         """Record that a run paused, ended or failed; after the last seed of a trial, also that the trial reached its
         bound."""
         self._ended += 1
-        training, (code, line) = self._infos[finished.index], exit_and_line(finished)
+        training, (code, line) = self._trainings[finished.index], exit_and_line(finished)
         trial = self.journal.trials[training.trial]
         if code in STOP_CODES or not trial.alive:
             return

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     reach(sys.argv[1:])  # before the imports below: the nodes of a cluster load for seconds meanwhile
 
 from stride.commands.train_opening import (
-    first_words,
+    answer_early,
     for_debugger,
     is_done,
     print_help,
@@ -35,7 +35,7 @@ from stride.commands.train_opening import (
 from stride.utils import entry
 
 if __name__ == "__main__":
-    entry.begin(first_words, "  loading torch ...")  # here, as the imports below take seconds
+    entry.begin(answer_early, "  loading torch ...")  # here, as the imports below take seconds
 
 import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
@@ -51,7 +51,7 @@ from stride.agents.engines.ray_collectors import CollectorLostError, build_colle
 from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.rank import is_worker
 from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
-from stride.commands.train_detached import apart, look_on, train_apart
+from stride.commands.train_detached import is_background, open_monitor, train_in_background
 from stride.commands.train_folder import facts_of, find_and_lock, open_run, opening_lines, resumption_of
 from stride.commands.train_ranks import agent_of_rank_0, end_ranks, join_ranks, serve_rank_0
 from stride.commands.train_several import start_all
@@ -117,8 +117,8 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_help(arguments.decided(task_of), task_of)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
-    if apart(arguments):
-        return train_apart(argv, arguments)
+    if is_background(arguments):
+        return train_in_background(argv, arguments)
     if arguments.resumes_group:
         return resume_group(arguments)
     if arguments.many:
@@ -171,7 +171,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         if not run.foreign:
             remember_code_of(run, to_plain(config))
         if arguments.monitor:
-            look_on(run.path)
+            open_monitor(run.path)
 
         with open_run_log(run.run_log, arguments.quiet) as run_log:
             run_log.log(NOTE, shlex.join(sys.argv))
@@ -320,7 +320,7 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
 def train_group(arguments: Arguments) -> int:
     """Train several runs in processes, or one by one under a debugger; also a single run whose collectors need --on."""
     import_own_modules(*folder_of_yaml(arguments))
-    decided = [part.decided(task_of) for part in arguments.each()]
+    decided = [part.decided(task_of) for part in arguments.trainings()]
     parts = [(part, part.load(task_of)) for part in decided]
     if any(config.collectors for _, config in parts):
         if len(parts) * max(1, len(arguments.seeds)) > 1:

@@ -159,7 +159,7 @@ class Arguments:
     def is_budget_typed(self) -> bool:
         return any(override.startswith("max_timesteps=") for override in self.overrides)
 
-    def each(self) -> "list[Arguments]":
+    def trainings(self) -> "list[Arguments]":
         """Return the arguments of every training, without seeds."""
         parts = [
             replace(self, config_id=config_id, overrides=overrides, several=()) for config_id, overrides in self.several
@@ -283,15 +283,15 @@ def parse_arguments(argv: list[str]) -> Arguments:
     """Parse argv, without the program's name; unknown flags raise UserError, `--key=value` is an override."""
     parser = build_parser()
     flags = parser.flags
-    tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
+    key_flags = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
     # intermixed: flags may stand between the words
-    parsed, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])
+    parsed, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in key_flags])
     if unknown:
         advice = flag_advice(unknown[0]) or nearest(unknown[0], flags)
         raise UserError(f"unknown flag {unknown[0]!r}{advice}; --help shows the flags")
     config_ids = [parsed.config_id] if parsed.config_id else []
     config_ids += [word for word in parsed.words if "=" not in word]
-    overrides = [word for word in parsed.words if "=" in word] + tracker
+    overrides = [word for word in parsed.words if "=" in word] + key_flags
     if parsed.max_timesteps is not None:
         overrides.append(f"max_timesteps={parsed.max_timesteps}")
     seeds = () if parsed.seed is None else parse_seeds(parsed.seed)

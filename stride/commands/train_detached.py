@@ -35,12 +35,12 @@ class Background(NamedTuple):
     group: str
 
 
-def apart(arguments: Arguments) -> bool:
+def is_background(arguments: Arguments) -> bool:
     """Whether these arguments put the training into the background."""
     return arguments.detach or (arguments.monitor and (arguments.many or _tmux() is None))
 
 
-def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
+def train_in_background(argv: Sequence[str], arguments: Arguments) -> int:
     """Start the training in the background and print how to watch and stop it.
 
     Returns its exit code if it ended before it had a run folder, else 0.
@@ -117,7 +117,7 @@ def _tmux() -> str | None:
     return shutil.which("tmux") if os.environ.get("TMUX") else None
 
 
-def look_on(folder: Path) -> None:
+def open_monitor(folder: Path) -> None:
     """Open a monitor of this run in a tmux pane below; if tmux refuses (no space), print why and continue."""
     tmux = _tmux()
     if tmux is None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from stride.commands.rank import is_worker, rank_of
 from stride.commands.train_arguments import Arguments, build_parser, check_pause, parse_arguments
-from stride.commands.train_detached import apart, train_apart
+from stride.commands.train_detached import is_background, train_in_background
 from stride.config.checks import check, nearest_sizes
 from stride.config.extras import LOCAL, missing
 from stride.config.general import Look
@@ -51,19 +51,19 @@ from stride.utils.user_error import UserError, nearest, printable
 DEBUG_ITERATIONS = 10  # budget with --debug, if the user gave none
 
 
-def first_words(argv: list[str]) -> int | None:
+def answer_early(argv: list[str]) -> int | None:
     """Answer the command line if that needs no torch, and return the exit code; None if main must go on."""
     if is_nursery(argv) or is_worker(os.environ):
         return None
     try:
-        return _first_words(argv)
+        return _answer_early(argv)
     except UserError as error:
         if "--json" in argv:
             print(event_line("end", result=FAILED, error=str(error)), flush=True)
         raise
 
 
-def _first_words(argv: list[str]) -> int | None:
+def _answer_early(argv: list[str]) -> int | None:
     arguments = parse_arguments(argv)
     if not knows_all_algorithms() or arguments.shows_wrappers:  # wrappers import torch
         return None
@@ -76,11 +76,13 @@ def _first_words(argv: list[str]) -> int | None:
             config = checked(arguments)
     except TooEarlyError:  # main checks it all, once torch is loaded
         return None
-    if apart(arguments):
-        return train_apart(argv, arguments)
+    if is_background(arguments):
+        return train_in_background(argv, arguments)
     if arguments.many:
         if arguments.on != LOCAL and not arguments.require_goal:
-            return start_far(arguments)  # not with --require-goal: the environment may have to be made for its goal
+            return start_on_cluster(
+                arguments
+            )  # not with --require-goal: the environment may have to be made for its goal
     elif config is not None and arguments.group and not arguments.json and not rank_of(os.environ):
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
@@ -113,7 +115,7 @@ def checked(arguments: Arguments) -> Config | None:
     Raises UserError for everything that can be checked without torch. The training checks this again, and the rest.
     """
     if arguments.several:
-        configs = [checked(part) for part in arguments.each()]
+        configs = [checked(part) for part in arguments.trainings()]
         return configs[0]
     if arguments.resumes_group:
         return None
@@ -215,7 +217,7 @@ def is_done(arguments: Arguments, run: RunDir) -> bool:
 
 def report_again(arguments: Arguments, run: RunDir, events: Events | None = None) -> int:
     """Print how a run ended, as it was printed then; return its exit code."""
-    outcome = recalled(mapping(run.facts().get("outcome")), run)
+    outcome = stored_outcome(mapping(run.facts().get("outcome")), run)
     if events:
         JsonEvents(events, run).end(outcome)
     elif arguments.quiet:
@@ -226,7 +228,7 @@ def report_again(arguments: Arguments, run: RunDir, events: Events | None = None
     return GOAL_MISSED if missed else 0
 
 
-def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
+def stored_outcome(stored: Mapping[str, Any], run: RunDir) -> Outcome:
     """Return the outcome that a checked config.json contains."""
     values: dict[str, Any] = dict.fromkeys(("goal", "val_best", "test_mean", "test_std"))
     values |= {"test_episodes": 0, "env_steps": 0, "solved": False, "reason": "", "seconds": 0.0}
@@ -238,11 +240,11 @@ def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
     return Outcome(**values, alerts=tuple(Alert(**alert) for alert in alerts))
 
 
-def start_far(arguments: Arguments) -> int:
+def start_on_cluster(arguments: Arguments) -> int:
     """Start several runs on a cluster. Its nodes load what they need; this process loads nothing."""
     from stride.commands.train_several import start_all
 
-    parts = [(part, part.load()) for part in arguments.each()]
+    parts = [(part, part.load()) for part in arguments.trainings()]
     for _, config in parts:
         check_pause(arguments.pause_at, config.max_timesteps)
     return start_all(arguments, parts)

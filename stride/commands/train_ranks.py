@@ -40,11 +40,11 @@ log = logging.getLogger("stride")
 def check_processes(shards: int, processes: int, launched: Rank | None) -> None:
     """Raise UserError unless this number of processes can carry the shards. `launched`: the ranks come from outside."""
     ranks = launched.ranks if launched else processes
-    below = 1 << (ranks.bit_length() - 1)
+    power = 1 << (ranks.bit_length() - 1)
     if launched and processes > 1:
         raise UserError(f"--processes {processes}: {ranks} ranks were started from outside; leave it out")
-    if ranks != below:
-        raise UserError(f"the number of processes must be a power of two, not {ranks}; {below} is one")
+    if ranks != power:
+        raise UserError(f"the number of processes must be a power of two, not {ranks}; {power} is one")
     if ranks > shards:
         raise UserError(f"{ranks} processes cannot carry shards={shards}; use shards={ranks}, or {shards} processes")
     if not launched and processes > cores():

@@ -27,7 +27,7 @@ if __name__ == "__main__":
 import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
 from stride.commands.plain_tree import Difference, differences
-from stride.commands.repeated_run import CompareAt, Sidecars, repeated, tested
+from stride.commands.repeated_run import CompareAt, Sidecars, repeat_test, repeat_training
 from stride.config.loader import from_plain
 from stride.config.metrics import load_metrics
 from stride.config.plugins import check_names, trust_in
@@ -89,8 +89,8 @@ def verify(run: RunDir, arguments: Namespace) -> Verdict:
         raise UserError(f"{run.id} has no closing test to repeat")
     with temporary_runs():
         compare = CompareAt(run, config, {name: sidecars[name] for name in names})
-        again = repeated(config, info.get("goal"), compare)
-        results += compared_rows(rows, read_csv(again.metrics_csv), last)
+        new_run = repeat_training(config, info.get("goal"), compare)
+        results += compared_rows(rows, read_csv(new_run.metrics_csv), last)
         results += compare.differences
         results += test_differences(run, config, test) if test else []
     lines = [f"{run.id}, its first {last['iterations']} iterations ({last['env_steps']:,} env steps)"]
@@ -185,7 +185,7 @@ def _repeatable_metrics(rows: Sequence[MetricsRow]) -> list[dict[str, float]]:
 def test_differences(run: RunDir, config: Config, row: MetricsRow) -> list[Difference]:
     """Return differences of the closing test, played again with the weights of the last checkpoint."""
     path = run.checkpoints / f"{linked(run, 'last')}.ckpt"
-    numbers = {name: float(format_number(value)) for name, value in tested(run, config, path).items()}
+    numbers = {name: float(format_number(value)) for name, value in repeat_test(run, config, path).items()}
     return differences({name: row[name] for name in row if name.startswith("test/roll/")}, numbers)
 
 
