@@ -23,7 +23,7 @@ NAME = run_names.CHECKPOINT
 EPOCH = re.compile(r"epoch=([0-9]{1,18})")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINKS = ("best", "last")
-SEGMENTS = "segments"  # the folder of a replay memory's rows, beside the checkpoints: first-last-hash.rows
+SEGMENTS = "segments"  # subfolder with the rows of the replay memory, in files <first>-<last>-<hash>.rows
 
 
 class Chosen(NamedTuple):
@@ -163,7 +163,7 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
             missing = "evaluation in which every episode ended" if linked else "best checkpoint"
             notes.append(f"{owner} has no {missing}: using last")
             linked = target(folder / "last.ckpt") or linked
-        elif linked in sidecars and linked not in scored:  # linked by an older version
+        elif linked in sidecars and linked not in scored:  # older versions linked such checkpoints
             notes.append(f"{owner}: some episodes of the evaluation of {linked} did not end")
             linked = scored[0]
     if linked:

@@ -117,7 +117,7 @@ class History:
         self.rows = 0
         self._row_steps = first_step  # env steps of the last row
         self.train, self.val = Score(), Score()
-        self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
+        self.alerts: dict[tuple[str, str], Alert] = {}  # the open ones, by metric and bound
 
     def add(self, row: Mapping[str, float]) -> None:
         self.env_steps = self._row_steps = int(row.get(STEPS, self.env_steps))

@@ -94,7 +94,7 @@ class MetricsTable:
     def __init__(self, path: Path, names: Collection[str] = (), spread: bool = False) -> None:
         self.path, self._names, self._spread = path, names, spread
         self.version = 0
-        """changes with what is told"""
+        """increases whenever the contents change"""
         self._reset()
 
     def _reset(self, columns: Sequence[str] = ()) -> None:
@@ -102,9 +102,9 @@ class MetricsTable:
         self.columns = [*columns]
         self.curves: dict[str, Curve] = {}
         self.returns: dict[int, float] = {}
-        """by epoch, those of evaluations"""
+        """returns of evaluations, by epoch"""
         self.sampled = 0
-        """bytes of a file of which only parts were read, else 0"""
+        """size in bytes of a file of which only parts were read, else 0"""
         self._stamp = (0, 0, 0)  # inode, size and time of change at the last look
         self._header = self._before = b""
         self._end, self._steps = 0, 0.0
@@ -211,6 +211,7 @@ class MetricsTable:
             self.sampled = size
             piece_size = max(PIECE_BYTES, 8 * len(self._header))  # lines are about as long as the first
             piece_count = SPREAD_BYTES // piece_size
+            # pieces at equal distances; what follows the last one is read completely below
             last_piece = size - 4 * piece_size
             for number in range(piece_count):
                 offset = file.seek(start + (last_piece - start) * number // piece_count)
@@ -221,7 +222,7 @@ class MetricsTable:
             start = _next_line(file, size - TAIL_BYTES[-1])
         file.seek(start)
         contents = file.read(max(0, size - start))
-        length = contents.rfind(b"\n") + 1  # of the complete lines
+        length = contents.rfind(b"\n") + 1  # bytes up to the last newline
         self._end = start + length
         self._before = contents[max(0, length - MARK_BYTES) : length]
         yield contents[:length].split(b"\n")[:-1]

@@ -75,7 +75,7 @@ class MetricsWriter:
         if self._ended.is_set():
             return
         self._ended.set()
-        if os.getpid() == self._pid:  # a forked process has no heart
+        if os.getpid() == self._pid:  # a forked process does not have the thread
             self._heart.join()
         with self._lock:
             self._state = at.ENDED
@@ -157,7 +157,7 @@ class MetricsWriter:
 
     def _publish(self) -> None:
         """Copy the record over the older one in the file. Its first word is odd while the copy is incomplete."""
-        if os.getpid() != self._pid:  # forked: this file is the parent's
+        if os.getpid() != self._pid:  # in a forked process: the file belongs to the parent
             return
         sequence = self._fill_record()
         start = self._layout.record(sequence)

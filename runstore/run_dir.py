@@ -231,7 +231,7 @@ def _run_by_path(selector: str) -> Path:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed, give an absolute path")
     try:
         path = Path(selector).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long, half a character
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name that is too long or not valid UTF-8
         raise UserError(f"{selector!r} is not the path of a run: there is no such folder") from error
     if not _is_run(path):
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
@@ -281,7 +281,7 @@ def _best_run(env_id: str, variant: str) -> RunDir:
 
     Without an environment, take that of the newest run with a score. If no run has a score, warn and return the newest.
     """
-    lines = run_lines()  # the newest first
+    lines = run_lines()  # newest first
     env_id = env_id or next(
         (line.env for line in (*(scored_line for scored_line in lines if scored_line.score is not None), *lines)), ""
     )

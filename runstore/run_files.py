@@ -38,7 +38,7 @@ def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
         try:
             descriptor = os.open(root, FOLDER_FLAGS)
             opened.callback(os.close, descriptor)
-            # each folder is opened inside the one before, never by its path: a link put there meanwhile leads nowhere
+            # open each folder inside the one before, not by its path: nobody can exchange it for a link meanwhile
             for name in folders:
                 folder_path /= name
                 descriptor = os.open(name, FOLDER_FLAGS, dir_fd=descriptor)

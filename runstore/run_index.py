@@ -37,7 +37,7 @@ MIN_STORED_RUNS = 50  # for fewer runs, reading all is as fast as reading a stor
 RUNNING_REST_NS, REST_NS = 60 * 10**9, 10**9
 REPORT_SECONDS, REPORT_RUNS = 0.1, 256  # progress is reported after so many seconds, checked every so many runs
 FILES = ("", "/config.json", "/metrics.csv", "/checkpoints")  # in a run's folder; "" is the folder itself
-# ids begin with the time; folders that were named by hand come last
+# SQL: ids that start with a time, then folders that were named by hand
 NEWEST_FIRST = f"id GLOB '{'[0-9]' * 8}-{'[0-9]' * 6}-*' DESC, id DESC"
 MAY_CHANGE = "own = 'running' OR status = 'damaged'"  # SQL: runs that each refresh reads again
 INSERT_RUN = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(COLUMNS)))})"

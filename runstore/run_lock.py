@@ -142,13 +142,13 @@ class _HeldLock:
 
     def release(self) -> None:
         self._released.set()
-        with suppress(OSError, UserError):  # what stays is nobody's once this process has ended
+        with suppress(OSError, UserError):  # a lock that stays is free once this process has ended
             if self.is_ours():
                 run_files.remove(self.path)
 
     def _renew(self) -> None:
         while not self._released.wait(self.period):
-            with suppress(OSError, UserError):  # a disk that is away for a moment
+            with suppress(OSError, UserError):  # the disk may be away for a moment
                 if self.is_ours():
                     run_files.touch(self.path)
 
@@ -166,7 +166,7 @@ def _claim(path: Path, run_id: str) -> dict[str, Any]:
     while True:
         with run_files.open_to_write(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_same_file(file.fileno(), path):  # its owner has just let go of it
+            if not _is_same_file(file.fileno(), path):  # its owner deleted it just now
                 continue
             age = partial(_age_by_folder_clock, path.with_name(CLOCK), file)
             if living_claim := _living_owner(file.read(MAX_LOCK_BYTES), age):

@@ -31,7 +31,8 @@ logging.addLevelName(NOTE, "NOTE")
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 HIDDEN_MARK = "[hidden:"
 MIN_SECRET_LENGTH = 8  # characters; a shorter value may occur in a text by chance
-NAMED_VALUE = r"(?=[^\s\"'`,;()]*\d)[^\s\"'`,;()]{8,}"  # no call or name of a source line in a traceback
+# has a digit and no brackets, unlike names and calls in source lines of a traceback
+NAMED_VALUE = r"(?=[^\s\"'`,;()]*\d)[^\s\"'`,;()]{8,}"
 # every form of a secret contains one of these, most lines none: one search saves fifty, which take a millisecond
 SECRET_HINT = re.compile(
     r"[\w-]{11,}|://|-----|AAAA|(?i:pass|pwd|secret|credential|token|key|bearer|otp|pin|cookie|session|aws_|auth|sig|"
@@ -54,7 +55,7 @@ class Hidden:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         secrets = {*_secret_values(os.environ if environment is None else environment)}
-        self._secret_values = sorted(secrets, key=lambda pair: -len(pair[0]))  # one may hold another
+        self._secret_values = sorted(secrets, key=lambda pair: -len(pair[0]))  # longest first: one may contain another
 
     def __call__(self, text: str) -> str:
         for value, kind in self._secret_values:
@@ -187,7 +188,7 @@ def _append(file: logging.FileHandler | None, level: int, message: str, exc_info
 
 def _divert(log: logging.FileHandler, quiet: bool) -> None:
     """Write warnings and exceptions of threads to the file first, then pass them to where they went before."""
-    # not logging.captureWarnings, which would take them from stderr
+    # not logging.captureWarnings: with it, stderr would not show them
     show_before, hook_before = warnings.showwarning, threading.excepthook
 
     def showwarning(

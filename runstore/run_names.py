@@ -17,7 +17,9 @@ from stride.utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
-PLAYED = re.compile(rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
+PLAYED = re.compile(
+    rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4"
+)  # run_play.py's video
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # name of a group: runs of one command, or of one --group
 TIMED = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # name of a group that was started without --group
@@ -43,7 +45,7 @@ FORMS = (
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
     Form(re.compile(r"metrics\.mmap"), (), 512 << 20),
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
-    Form(re.compile(r"run\.log(?:\.[1-9])?"), (), 1 << 30),  # with a number: what was written before
+    Form(re.compile(r"run\.log(?:\.[1-9])?"), (), 1 << 30),  # with a number: an older part
     Form(re.compile(r"report\.md"), (), 16 << 20),
     Form(re.compile(r"labels\.json"), (), 1 << 16),
     Form(re.compile(r"dreams\.json"), (), 1 << 20),
@@ -55,9 +57,9 @@ FORMS = (
     Form(PLAYED, ("videos",), 4 << 30),
     Form(re.compile(rf"{TIMED.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
-    # TensorBoard's: when, then where and by which process
+    # TensorBoard's: time, then host and process
     Form(re.compile(r"events\.out\.tfevents\.[0-9]{1,20}(?:\.[A-Za-z0-9._-]{1,200})?"), ("logs",), 1 << 30, True),
-    Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
+    Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # any sink's file
 )
 
 
@@ -84,9 +86,9 @@ def _climb(folder: Path, patterns: tuple[str, ...]) -> tuple[Path, tuple[str, ..
     """Go up from `folder` while its name matches the last one of `patterns`; return the end and the names passed."""
     subfolders: tuple[str, ...] = ()
     for pattern in patterns[::-1]:
-        if not re.fullmatch(pattern, folder.pattern):
+        if not re.fullmatch(pattern, folder.name):
             break
-        folder, subfolders = folder.parent, (folder.pattern, *subfolders)
+        folder, subfolders = folder.parent, (folder.name, *subfolders)
     return folder, subfolders
 
 

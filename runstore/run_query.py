@@ -16,7 +16,7 @@ from stride.runstore.run_brief import Brief
 from stride.runstore.run_shelf import KEY, Value
 from stride.utils.user_error import UserError, nearest
 
-# the attribute of a Brief that holds a field's value
+# field in a filter -> attribute of a Brief
 ATTRIBUTES = {
     "run": "variant", "status": "status", "result": "result", "started": "started", "age": "age", "took": "took",
     "seed": "seed", "steps": "tail.steps", "speed": "speed", "last": "tail.last", "best": "tail.best", "test": "test",

@@ -69,7 +69,7 @@ class Shelf:
         def read(file: sqlite3.Connection) -> bytes:
             file.execute("ATTACH ':memory:' AS copy")
             file.execute(f"CREATE TABLE copy.{RUNS_TABLE}")
-            # the condition, which is always true, has SQLite check the type of each cell
+            # `WHERE true` makes SQLite copy row by row, which checks the type of each cell
             file.execute("INSERT INTO copy.runs SELECT * FROM main.runs WHERE true")
             [shown_texts] = file.execute(f"SELECT group_concat({ALL_TEXTS}, '') FROM copy.runs").fetchone()
             if not (shown_texts or "").isprintable():

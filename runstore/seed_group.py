@@ -136,7 +136,7 @@ class Watcher:
 def find_group(selector: str) -> str:
     """Return the group named by `group:NAME`, `group:@last` or `@last-group`; UserError, with the nearest, if none."""
     name = parse_selector(selector).name
-    newest_runs: dict[str, str] = {}  # by group, the id of its newest run
+    newest_runs: dict[str, str] = {}  # group -> id of its newest run
     for line in run_lines():
         newest_runs.setdefault(line.group, line.id)
     planned = {name.removesuffix(".json") for name in list_names(root_of_groups())}

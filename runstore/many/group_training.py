@@ -73,7 +73,7 @@ def resume_seeds(
     group = find_group(selector)
     has_budget = any(word.startswith("max_timesteps=") for word in changes)
     jobs, plan = [], read_plan(group)
-    keys_by_seed: dict[tuple[tuple[str, ...], int], str] = {}  # of those that begin with the changes
+    keys_by_seed: dict[tuple[tuple[str, ...], int], str] = {}  # (words, seed) -> config hash of runs that start now
     for standing in standings(group):
         if standing.run is None:
             words = changed(standing.words, changes)

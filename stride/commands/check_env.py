@@ -28,7 +28,7 @@ exit codes:
   0 no fault (warnings and notes are possible); 1 a fault; 2 wrong arguments, nothing was checked
 """
 MAX_STEPS, MAX_SECONDS = 10_000_000, 86_400.0
-PIPE_WIDTH = 100  # columns where there is no terminal
+PIPE_WIDTH = 100  # characters of a line without a terminal
 REPEAT_SECONDS = 10.0  # without a terminal, a part that takes long is reported again after this time
 
 

@@ -57,7 +57,7 @@ def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = 
     typed = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="replace")
     finished = typed.split() if typed[-1:].isspace() else typed.split()[:-1]
     os.environ[ASK_VARIABLE] = str(min(2, len(finished)))  # the number of the word that is the parser's program
-    breaks = os.environ.get(WORD_BREAKS, "")  # bash splits words at @, but argcomplete expects @last as a whole
+    breaks = os.environ.get(WORD_BREAKS, "")  # bash keeps an @ in the word although it is one of these
     os.environ[WORD_BREAKS] = breaks.replace("@", "")
     argcomplete.autocomplete(
         parser_of_line(finished), always_complete_options=False, default_completer=argcomplete.SuppressCompleter(),

@@ -93,7 +93,7 @@ def build_play_parser() -> OneLineParser:
     add("--run-id", "--run_id", metavar="RUN", default=LAST, help=f"{RUN}; group:NAME[,group:NAME]")
     add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
     add("--episodes", type=int, metavar="N", default=5, help="number of episodes; default 5")
-    modes = parser.add_mutually_exclusive_group()  # four flags, one answer: `mode`
+    modes = parser.add_mutually_exclusive_group()  # all four flags set `mode`
     for flag, mode, text in (
         ("--deterministic", "greedy", "the most likely action; the default"),
         ("--sampled", "sampled", "actions drawn from the policy's distribution"),

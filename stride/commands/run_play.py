@@ -240,7 +240,7 @@ def goal_here(loaded: LoadedRun) -> float | None:
 
     A run from elsewhere may state any goal of its own.
     """
-    from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # the latter: of the Hub
+    from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # a run on the Hub has no folder
     file = file_of(loaded.config.env_id) if from_elsewhere else None
     return finite(mapping(file.base.get("spec")).get("goal")) if file else None
 

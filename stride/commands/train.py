@@ -233,7 +233,7 @@ def prepare_device(config: Config, resumption: Resumption | None) -> torch.devic
 
 def check_names(config: Config) -> list[L.Callback]:
     """Check every name in the config by its registry, before a run folder exists; return the user's own callbacks."""
-    import_module(config.env_id)  # which may register a policy or a wrapper
+    import_module(config.env_id)  # its module may register a policy or a wrapper
     check_policy_name(config)
     check_loggers(config.logger)
     return user_callbacks(config)

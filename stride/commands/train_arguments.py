@@ -68,7 +68,7 @@ exit codes:
   and saved
 """
 TRUST = "allow a run from elsewhere to import these modules of this machine"
-VALUES = (  # flag, the name of its value, help
+VALUES = (  # flag, name of its value, help
     ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or a group: group:NAME, group:@last"),
     (
         "--checkpoint",
@@ -214,7 +214,7 @@ class Arguments:
             return []
         try:
             return changes_between(to_plain(config), to_plain(self._unchanged(config)))
-        except UserError:  # complete only with overrides
+        except UserError:  # incomplete without overrides
             return []
 
     def _unchanged(self, config: Config) -> Config:
@@ -244,7 +244,7 @@ def check_pause(pause_at: int | None, budget: int) -> None:
 
 
 def build_parser() -> OneLineParser:
-    # --help is a flag of ours: with ENV:VARIANT it shows that variant's keys
+    # --help is not argparse's: with ENV:VARIANT it shows that variant's keys
     parser = OneLineParser(
         prog="python train.py", description="Train an agent from a config.", epilog=EXAMPLES, add_help=False
     )

@@ -108,7 +108,8 @@ def opening_lines(
     if resumption:
         lines += [failure] if failure else []
         lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
-    elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
+    # a config file cannot name an environment that was given to stride.train(env=...)
+    elif is_general_config(config) and not is_given(config.env_id):
         lines += [KEEP, *to_keep(config)]
     sweep = arguments.sweep.line if arguments.sweep else ignored_sweep()
     return (*lines, sweep) if sweep else tuple(lines)

@@ -74,7 +74,7 @@ def _answer_early(argv: list[str]) -> int | None:
             if arguments.list_envs is not None:
                 return print_variants(arguments.list_envs)
             config = checked(arguments)
-    except TooEarlyError:  # main checks it all, once torch is loaded
+    except TooEarlyError:  # main checks everything after torch is loaded
         return None
     if is_background(arguments):
         return train_in_background(argv, arguments)
@@ -128,17 +128,17 @@ def checked(arguments: Arguments) -> Config | None:
         stored_config = run.facts().get("config")
         trust = trust_in(run, arguments.trust)
         check_names(stored_config, trust, run.id)
-        if stored_config is None:  # resuming says what is wrong
+        if stored_config is None:  # resuming reports what is wrong
             return None
         config = from_plain(stored_config, run.id, arguments.overrides, trust)
     else:
         config = arguments.load()
         check_room(folder, 0)
-        if not arguments.file:  # beside a file there may be modules of its own
+        if not arguments.file:  # modules beside a --config file are not importable yet
             check_module(config.env_id, config.env_id)
             check_module(config.policy, "policy")
         extra = missing(config.env_id)
-        if extra and config.env_id.replace("/", "-") in shipped_files():  # else it may be anybody's
+        if extra and config.env_id.replace("/", "-") in shipped_files():  # else another package may register it
             raise UserError(extra.need(config.env_id))
     check_policy(config)
     tiny = arguments.checks and not arguments.is_budget_typed
@@ -185,9 +185,9 @@ def for_debugger(config: Config, tiny: bool = False) -> Config:
     """
     config = replace(config, n_envs=1, threads=1, engine="eager", workers=0, shards=1, collectors=0)
     if isinstance(config, RolloutConfig):
-        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        config = replace(config, n_steps=max(config.n_steps, 2))  # a single row has no standard deviation
         if config.policy in ("lstm", "gru", "mingru", "transformer"):
-            config = replace(config, batch_size=1.0)  # sequences are not cut
+            config = replace(config, batch_size=1.0)  # minibatches of whole sequences
         rollout, rows = config.rollout_size, config.minibatch_size
         if rollout % rows or rows == 1:
             sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
@@ -255,4 +255,4 @@ def announce(config: Config, seeds: Sequence[int] = ()) -> None:
     lines, labels = opening_block(config, seeds)
     standard_output().print(Text("\n").append_text(lines), soft_wrap=True, highlight=False)
     if len(seeds) < 2:
-        printed_labels.update(labels)  # the console does not repeat these
+        printed_labels.update(labels)  # so that the console does not repeat them

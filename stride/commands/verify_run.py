@@ -239,7 +239,7 @@ def _outcome(
     test, is_over = closing_test(rows), outcome.get("reason") not in UNENDED
     for key, metric in TEST_METRICS.items():
         stored, measured = outcome.get(key), test.get(metric)
-        if key == "test_episodes":  # 0 where there was no test
+        if key == "test_episodes":  # 0: there was no test
             stored, measured = stored or None, measured or None
         results += _unequal(f"outcome.{key}", stored, "metrics.csv", measured)
     results += _unequal("outcome.goal", outcome.get("goal"), "config.json", info.get("goal"))
