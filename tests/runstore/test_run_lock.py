@@ -177,7 +177,7 @@ def held(folder, beating=True, lock=True):
             file = MetricsWriter(folder / metrics_layout.NAME, folder.name, {}, metrics=2, points=2)
             file.row(1, {"loss": 1.0})
             if not beating:  # it hangs in machine code
-                file._over.set()
+                file._ended.set()
             with locked(folder) if lock else nullcontext():
                 os.write(writer, b"1")
                 time.sleep(600)
