@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from stride.config.general import is_general
 from stride.config.search import Search
-from stride.runstore.run_facts import ENOUGH, few
+from stride.runstore.run_facts import FULL_TEST_EPISODES, few
 from stride.utils.typography import score
 
 
@@ -21,7 +21,7 @@ class Finalist(NamedTuple):
     confirmed: tuple[float, ...]
     """the score on each fresh seed that ended well"""
     solved: int
-    episodes: int = ENOUGH
+    episodes: int = FULL_TEST_EPISODES
     """fewest of a test that solved it"""
 
     @property

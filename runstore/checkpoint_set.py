@@ -1,8 +1,9 @@
-"""The checkpoints of a run: a file, its sidecar with size and hash, and the links `best` and `last`. No torch.
+"""The checkpoints of a run: commit one, choose one to load, delete old ones. Used by training, playing and resuming.
 
-They are written in the order file, sidecar, link, each in one instant. So whatever happened, the set that a link
-names was whole once; and only a set whose bytes still have the sidecar's hash is trusted. Names: `epoch=NN` where an
-epoch ended, `step=N` in the middle of one (only the newest of these is kept).
+A checkpoint is a set of three: the file (epoch=04.ckpt), its sidecar with size and hash (epoch=04.json), and perhaps
+the links `best` and `last`. They are written in this order, each in one step. So the set that a link names was complete
+once, and only a set whose bytes still have the sidecar's hash is trusted. Names: `epoch=NN` for the end of an epoch,
+`step=N` for a save within one (only the newest of these is kept). No torch.
 """
 
 import hashlib
@@ -22,21 +23,21 @@ NAME = run_names.CHECKPOINT
 EPOCH = re.compile(r"epoch=([0-9]{1,18})")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINKS = ("best", "last")
-SEGMENTS = "segments"  # the folder of a replay memory's rows, beside the checkpoints: first-last-hash.rows
+SEGMENTS = "segments"  # subfolder with the rows of the replay memory, in files <first>-<last>-<hash>.rows
 
 
 class Chosen(NamedTuple):
-    """A checkpoint whose bytes are right, and what was not as asked for, a line each."""
+    """A checkpoint whose bytes are right, and notes: one line for each way in which it is not the one asked for."""
 
     path: Path
     notes: tuple[str, ...]
 
 
 def seal(path: Path, facts: dict[str, object], links: tuple[str, ...]) -> None:
-    """Commit a checkpoint that was just written: its sidecar, then the links, `last` at the very end.
+    """Commit a checkpoint that was just written: write its sidecar with `facts`, then make `links` point to it.
 
-    The folder is synced before a link names them, and again before the caller deletes what they replace. (A sync takes
-    3 ms; after a power cut between the two syncs there is at most half a set, which a reader takes for none.)
+    The folder is synced before a link names the files, and again before the caller deletes those that they replace. (A
+    sync takes 3 ms. After a power cut between the two, at most half a set exists, which readers ignore.)
     """
     sidecar = path.with_suffix(".json")
     run_files.write_json(sidecar, {"file": path.name, **facts}, sync_name=False)
@@ -45,7 +46,7 @@ def seal(path: Path, facts: dict[str, object], links: tuple[str, ...]) -> None:
 
 
 def point(path: Path, links: tuple[str, ...]) -> None:
-    """Have these links name a checkpoint."""
+    """Make these links ("best", "last") point to a checkpoint and its sidecar."""
     for link in sorted(links):
         run_files.point(path.with_name(f"{link}.json"), f"{path.stem}.json")
         run_files.point(path.with_name(f"{link}.ckpt"), path.name)
@@ -53,22 +54,22 @@ def point(path: Path, links: tuple[str, ...]) -> None:
 
 
 def digest(path: Path) -> dict[str, Any]:
-    """Size and hash of a file, as a sidecar has them."""
+    """Return {"size": bytes, "sha256": hex} of a file, as a sidecar stores them."""
     with run_files.open_file(path) as file:
         return {"size": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def facts_of(path: Path) -> dict[str, Any]:
-    """A checkpoint's sidecar; {} where there is none that could be one."""
+    """Return a checkpoint's sidecar; {} if there is none or it is not a valid one."""
     try:
         sidecar = run_files.read_json(path.with_suffix(".json"))
     except UserError:
         return {}
-    return sidecar if isinstance(sidecar, dict) and _sound(sidecar) else {}
+    return sidecar if isinstance(sidecar, dict) and _is_valid(sidecar) else {}
 
 
-def _sound(sidecar: dict[str, object]) -> bool:
-    """Whether every name and number in a sidecar has the form it is written in: paths are built of them."""
+def _is_valid(sidecar: dict[str, object]) -> bool:
+    """Whether every name and number in a sidecar has the form it is written in: paths are made of them."""
     segments, sha256 = sidecar.get("segments", []), sidecar.get("sha256")
     return (
         isinstance(sha256, str)
@@ -81,7 +82,7 @@ def _sound(sidecar: dict[str, object]) -> bool:
 
 
 def fault(path: Path, remembering: bool = False) -> str:
-    """Why the checkpoint cannot be trusted, "" where it can; `remembering`: with the rows of its replay memory."""
+    """Return why the checkpoint cannot be trusted, "" if it can; `remembering`: check its replay memory's rows, too."""
     sidecar = facts_of(path)
     try:
         file_status = run_files.status(path)
@@ -96,12 +97,13 @@ def fault(path: Path, remembering: bool = False) -> str:
     if digest(path)["sha256"] != sidecar["sha256"]:
         return "is damaged: its hash has changed"
     for name in sidecar.get("segments", []) if remembering else ():
-        if not _complete(path.parent / SEGMENTS / name):
+        if not _is_intact(path.parent / SEGMENTS / name):
             return f"lacks part of its replay memory: {name} is missing or damaged"
     return ""
 
 
-def _complete(segment: Path) -> bool:
+def _is_intact(segment: Path) -> bool:
+    """Whether a file of replay memory rows has the hash that its name ends with."""
     try:
         return str(digest(segment)["sha256"])[:16] == segment.stem.rpartition("-")[2]
     except UserError:
@@ -109,51 +111,51 @@ def _complete(segment: Path) -> bool:
 
 
 def known(folder: Path) -> dict[str, dict[str, Any]]:
-    """The sidecar of every checkpoint by its name, oldest first; those without one are none."""
+    """Return {name: sidecar} of every checkpoint, oldest first; files without a sidecar are left out."""
     sidecars = {stem: facts_of(folder / f"{stem}.ckpt") for stem in _stems(folder, ".ckpt")}
     complete = {stem: sidecar for stem, sidecar in sidecars.items() if sidecar}
     return dict(sorted(complete.items(), key=lambda item: (item[1]["iterations"], item[0])))
 
 
 def names(folder: Path) -> list[str]:
-    """The name of every checkpoint, oldest first."""
+    """Return the names of all checkpoints, oldest first."""
     return list(known(folder))
 
 
 def _stems(folder: Path, suffix: str) -> list[str]:
-    """The names of all files of this kind, in no order that means anything."""
+    """Return the names, without suffix and in no order, of all checkpoint files with this suffix."""
     file_stems = [name.removesuffix(suffix) for name in run_files.list_names(folder) if name.endswith(suffix)]
     return [stem for stem in file_stems if NAME.fullmatch(stem)]
 
 
 def epochs(folder: Path) -> list[str]:
-    """`epoch=NN` of every file that could be such a checkpoint, in order."""
+    """Return `epoch=NN` of every file with such a name, in order of NN, whether or not it is sound."""
     file_stems = [stem for stem in _stems(folder, ".ckpt") if EPOCH.fullmatch(stem)]
     return sorted(file_stems, key=lambda stem: int(stem.removeprefix("epoch=")))
 
 
 def target(link: Path) -> str:
-    """The name of the checkpoint a link means, beside it and nowhere else; "" where there is no link."""
+    """Return the name of the checkpoint that a link points to (in the same folder); "" if there is no link."""
     return run_files.read_link(link).removesuffix(".ckpt")
 
 
 def select(folder: Path, name: str, owner: str, remembering: bool = False, may_step: bool = False) -> Chosen:
-    """The checkpoint meant by best, last or epoch=NN; `remembering`: one whose replay memory is whole, too.
+    """Return the checkpoint meant by best, last or epoch=NN. `may_step`: also by step=N (a run keeps the newest).
 
-    `may_step`: step=N, too, of which a run keeps but the newest.
+    `remembering`: its replay memory must be complete, too. `owner` names the run in messages.
 
-    Where a link's own is damaged, or has no `best` yet, the one before it is taken and that is said; an epoch that was
-    asked for by its number is taken or refused. Its bytes had the hash of its sidecar a moment ago; a run in training
-    may thin it out the next moment, and whether it fits a config is for its reader to say.
+    If the target of a link is damaged, or there is no `best` yet, another checkpoint is taken, and a note says so. An
+    epoch that was asked for by number is returned or refused. The bytes had the sidecar's hash a moment ago; a run in
+    training may delete the file the next moment. Whether it fits a config is checked by its reader.
     """
     if EPOCH.fullmatch(name) or (may_step and NAME.fullmatch(name)):
-        return Chosen(_exactly(folder, name, owner, remembering), ())
+        return Chosen(_by_name(folder, name, owner, remembering), ())
     if name not in LINKS:
         raise UserError(f"--checkpoint takes best, last or epoch=NN, not {name!r}{nearest(name, LINKS)}")
     notes: list[str] = []
     linked = target(folder / f"{name}.ckpt")
     sidecars = known(folder)
-    # what the link names comes first; behind it the highest scores, or the newest
+    # order of the candidates: the link's target, then by highest score (best) or newest first (last)
     candidates = _by_worth(folder, sidecars) if name == "best" else list(sidecars)[::-1]
     if name == "best":
         scored = [stem for stem in candidates if _score(folder, sidecars[stem]) > -math.inf]
@@ -161,7 +163,7 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
             missing = "evaluation in which every episode ended" if linked else "best checkpoint"
             notes.append(f"{owner} has no {missing}: using last")
             linked = target(folder / "last.ckpt") or linked
-        elif linked in sidecars and linked not in scored:  # linked by an older version
+        elif linked in sidecars and linked not in scored:  # older versions linked such checkpoints
             notes.append(f"{owner}: some episodes of the evaluation of {linked} did not end")
             linked = scored[0]
     if linked:
@@ -177,8 +179,8 @@ def select(folder: Path, name: str, owner: str, remembering: bool = False, may_s
     raise UserError(f"{owner} has no checkpoint" + ("; ".join(["", *notes]) if candidates else " yet"))
 
 
-def _exactly(folder: Path, name: str, owner: str, remembering: bool) -> Path:
-    """The checkpoint of this name, of an epoch with any number of leading zeros; UserError where it is unusable."""
+def _by_name(folder: Path, name: str, owner: str, remembering: bool) -> Path:
+    """Return the checkpoint of this name (any leading zeros in an epoch); UserError if it is unusable."""
     numbers = {int(stem.removeprefix("epoch=")): stem for stem in epochs(folder)[::-1]}
     epoch_match = EPOCH.fullmatch(name)
     stem = numbers.get(int(epoch_match[1]), name) if epoch_match else name
@@ -192,7 +194,7 @@ def _exactly(folder: Path, name: str, owner: str, remembering: bool) -> Path:
 
 
 def score_of(path: Path) -> float:
-    """The evaluation mean of a checkpoint; -inf where it was not evaluated to the end, or the mean is not finite."""
+    """Return the evaluation mean of a checkpoint; -inf if its evaluation was not complete or the mean is not finite."""
     return _score(path.parent, facts_of(path))
 
 
@@ -202,14 +204,14 @@ def _score(folder: Path, sidecar: dict[str, Any]) -> float:
 
 
 def _by_worth(folder: Path, sidecars: dict[str, dict[str, Any]]) -> list[str]:
-    """Names, the best evaluated first, the newer before the older."""
+    """Return checkpoint names, the best score first, then the newer before the older."""
     return sorted(list(sidecars)[::-1], key=lambda stem: -_score(folder, sidecars[stem]))
 
 
 def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict[str, Any]]:
-    """Delete what is neither among the newest nor among the best, nor linked; of `step=N` only a linked one stays.
+    """Delete checkpoints neither among the newest or best, nor linked; return {name: sidecar} of the others.
 
-    -> the sidecars of those that stay, by name.
+    `keep_last` None keeps every epoch. Of `step=N` only a linked one stays.
     """
     sidecars = known(folder)
     remaining = {target(folder / f"{link}.ckpt") for link in LINKS}
@@ -226,7 +228,7 @@ def prune(folder: Path, keep_last: int | None, keep_best: int) -> dict[str, dict
 
 
 def sweep_orphans(folder: Path) -> int:
-    """Delete halves of sets: what a process left that died between a checkpoint and its sidecar."""
+    """Delete halves of sets, left by a process that died between a checkpoint and its sidecar; return how many."""
     half_sets = set(_stems(folder, ".ckpt")) ^ set(_stems(folder, ".json"))
     for stem in half_sets:
         run_files.remove(folder / f"{stem}.ckpt")
@@ -234,26 +236,27 @@ def sweep_orphans(folder: Path) -> int:
     return len(half_sets)
 
 
-PLAYED = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}  # the first that is there counts
+# metric that counts the episodes played -> config key with the number that should be; the first metric found counts
+EPISODE_METRICS = {"val/roll/episodes": "eval_episodes", "test/roll/episodes": "test_episodes"}
 
 
 def whole_score(sidecar: Mapping[str, object], run: Path) -> float | None:
-    """None where there is no score, or where it is known to be of a part of the episodes; `run`: the run's folder."""
+    """Return a sidecar's score; None if it has none, or if not all episodes ended. `run`: the run's folder."""
     mean_score = finite(sidecar.get("score"))
     if mean_score is None or "score_episodes" in sidecar:
         return mean_score
     config, steps = mapping(sidecar.get("config")), finite(sidecar.get("env_steps"))
-    episode_counts = _played_at(run / "metrics.csv", steps) if config and steps is not None else {}
-    for metric, key in PLAYED.items():
+    episode_counts = _episode_counts(run / "metrics.csv", steps) if config and steps is not None else {}
+    for metric, key in EPISODE_METRICS.items():
         if metric in episode_counts:
             return mean_score if episode_counts[metric] >= (finite(config.get(key)) or 0) else None
     return mean_score
 
 
-def _played_at(path: Path, steps: float) -> Row:
-    """How many episodes ended in the evaluation and in the test at these env steps, as far as they are found."""
+def _episode_counts(path: Path, steps: float) -> Row:
+    """Return {metric: episodes that ended} of the evaluation and the test at these env steps, if they are found."""
     episode_counts: Row = {}
-    for row in MetricsTable(path, (STEPS, *PLAYED)).end():
+    for row in MetricsTable(path, (STEPS, *EPISODE_METRICS)).end():
         if row.get(STEPS) == steps:
             episode_counts |= row
     return episode_counts

@@ -1,4 +1,7 @@
-"""dreams.json: how far a world model's dreams stray at the end of a run, as it is written, read and told."""
+"""Read and write dreams.json: how wrong a world model's predictions ("dreams") are at the end of a run.
+
+Dreamer and PlaNet runs have this file; the report and the inspector show it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,27 +13,27 @@ from stride.runstore.run_facts import mapping
 from stride.utils.user_error import UserError
 
 PREFIX = "test/dream/"
-STEPS = (1, 5, 15)  # after which errors are told
-MOST = 1000  # observations of which the file tells
+STEPS = (1, 5, 15)  # steps of prediction after which the error is measured
+MAX_OBSERVATIONS = 1000  # number of observation components in the file
 
 
 class Dreams(NamedTuple):
-    """Errors [.., steps] in deviations of each observation, NaN where there is none."""
+    """Errors [observation components, steps], in standard deviations of each component; NaN if there is none."""
 
     steps: tuple[int, ...]
     names: tuple[str, ...]
     dreamt: Sequence[Sequence[float]]
     unchanged: Sequence[Sequence[float]]
-    """had everything stayed as it was where the dream began"""
+    """errors of predicting that nothing changes from the dream's start on"""
     starts: tuple[int, ...]
-    """from how many remembered instants, [steps]"""
+    """the number of stored moments from which dreams of each length started, [steps]"""
 
     def means(self) -> tuple[list[float], list[float]]:
-        """Over the observations that ever change: of dreams, and had nothing changed."""
+        """Return mean errors [steps] over the components that ever change: of dreams, and of predicting no change."""
         return mean_rows(self.dreamt, len(self.steps)), mean_rows(self.unchanged, len(self.steps))
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Its head, and a line of each observation."""
+        """Return the column names and a row of texts per component, and one for all."""
         kinds = ("dreamt", "unchanged")
         column_names = ["observation", *(f"{kind} +{step}" for kind in kinds for step in self.steps)]
         rows_of_all = zip(self.names, self.dreamt, self.unchanged, strict=True)
@@ -42,7 +45,7 @@ class Dreams(NamedTuple):
         ]
 
     def metrics(self) -> dict[str, float]:
-        """By their names in metrics.yaml; an error that there is not is left out."""
+        """Return the mean errors by their names in metrics.yaml, without those that are NaN."""
         rows_of_all = zip(("error", "unchanged"), self.means(), strict=True)
         return {
             f"{PREFIX}{kind}/{step}": value
@@ -53,7 +56,7 @@ class Dreams(NamedTuple):
 
 
 def mean_rows(rows: Sequence[Sequence[float]], count: int) -> list[float]:
-    """The mean of each column over what is finite in it."""
+    """Return the mean of each column [count], of its finite values."""
     columns = [
         [row[column_number] for row in rows if math.isfinite(row[column_number])] for column_number in range(count)
     ]
@@ -65,7 +68,7 @@ def shown(value: float) -> str:
 
 
 def words(metrics: Mapping[str, float]) -> str:
-    """One line of the metrics, "" where there are none."""
+    """Return one line about these metrics; "" if there are none."""
     steps = [step for step in STEPS if f"{PREFIX}error/{step}" in metrics]
     if not steps:
         return ""
@@ -85,27 +88,28 @@ MEANING = (
 
 
 def write_dreams(run: RunDir, dreams: Dreams) -> None:
+    rows_of_all = list(zip(dreams.names, dreams.dreamt, dreams.unchanged, strict=True))
     observations = [
         {"name": name, "dreamt": plain(dreamt), "unchanged": plain(unchanged)}
-        for name, dreamt, unchanged in list(zip(dreams.names, dreams.dreamt, dreams.unchanged, strict=True))[:MOST]
+        for name, dreamt, unchanged in rows_of_all[:MAX_OBSERVATIONS]
     ]
     contents = {"unit": "deviations of each observation", "steps": dreams.steps, "starts": dreams.starts}
     run_files.write_json(run.dreams, {**contents, "observations": observations})
 
 
 def plain(values: Sequence[float]) -> list[float | None]:
-    """Six digits; what is no number, which JSON has no word for, as None."""
+    """Return values with six digits; None for NaN and infinities, which JSON does not have."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
 
 
 def read_dreams(run: RunDir) -> Dreams | None:
-    """None where there is no such file; UserError, one line, where it is another one than `write_dreams` makes."""
+    """Return the run's errors, None without a file; UserError, one line, if `write_dreams` did not make it."""
     if not run_files.exists(run.dreams):
         return None
     contents = mapping(run_files.read_json(run.dreams))
     steps, starts = whole_numbers(contents.get("steps")), whole_numbers(contents.get("starts"))
     rows = contents.get("observations")
-    if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MOST):
+    if not (0 < len(steps) == len(starts) and isinstance(rows, list) and len(rows) <= MAX_OBSERVATIONS):
         raise UserError(f"{run.dreams} does not have the errors of dreams")
     rows = [mapping(row) for row in rows]
     dreamt, unchanged = ([errors(row.get(kind), len(steps), run) for row in rows] for kind in ("dreamt", "unchanged"))
@@ -114,9 +118,9 @@ def read_dreams(run: RunDir) -> Dreams | None:
 
 
 def whole_numbers(values: object) -> tuple[int, ...]:
-    """() for what is none."""
-    some = values if isinstance(values, list) and len(values) <= 8 else []
-    return tuple(some) if all(type(value) is int for value in some) else ()
+    """Return the values as a tuple if they are a short list of whole numbers, else ()."""
+    numbers = values if isinstance(values, list) and len(values) <= 8 else []
+    return tuple(numbers) if all(type(value) is int for value in numbers) else ()
 
 
 def errors(values: object, count: int, run: RunDir) -> list[float]:

@@ -1,6 +1,6 @@
-"""A display's memory of the rows it was given: the tails of the metrics it shows, the scores, the clock.
+"""What a live display of a training remembers: the last values of its metrics, scores, the clock, open alerts.
 
-Memory stays constant however long the run is; nothing is drawn here.
+Its memory does not grow with the run. Nothing is drawn here.
 """
 
 import math
@@ -18,36 +18,36 @@ from stride.runstore.metrics_table import VAL_BEST as VAL_BEST
 
 ENDED = "train/roll/episodes"
 TAIL = 40  # values in a sparkline
-PACE_ROWS, PACE_SECONDS = 3, 30.0  # of the training's beginning, in which nobody can say how long it will take
+PACE_ROWS, PACE_SECONDS = 3, 30.0  # before either, the remaining time cannot be estimated
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One rule of one metric, and where in the run it did not hold."""
+    """A rule of a metric that a run broke, and where."""
 
     name: str
-    """of the metric"""
+    """the metric"""
     title: str
     bound: str
-    """what was not kept, in words: above 0.1"""
+    """the broken rule in words: above 0.1"""
     first: int
-    """env steps of the first row outside"""
+    """env steps of the first row that broke it; `last`: of the last one"""
     last: int
     rows: int
-    """how many were outside"""
+    """number of rows that broke it"""
     times: int
     """how often it began"""
     worst: float | None
-    """the metric's value in the worst of them, None where that is no number"""
+    """the metric's worst value, None if that is not finite"""
     worst_words: str
     means: str
     tip: str
     open: bool = True
-    """whether it still is"""
+    """whether the last row still broke it"""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which of a run's alerts it is."""
+        """What identifies an alert within a run."""
         return self.name, self.bound
 
     def sentence(self) -> str:
@@ -56,13 +56,13 @@ class Alert:
 
 
 class Event(NamedTuple):
-    """An alert that begins or ends with a row."""
+    """An alert that begins or ends at a row."""
 
     begins: bool
     alert: Alert
     env_steps: int
     value: str
-    """the metric's, in words"""
+    """the metric's value, in words"""
 
     def sentence(self) -> str:
         prefix = "!" if self.begins else "ended:"
@@ -70,14 +70,14 @@ class Event(NamedTuple):
 
 
 def counted(alerts: Iterable[Alert]) -> str:
-    """2 alerts: KL, Entropy."""
+    """Return `2 alerts: KL, Entropy`."""
     titles = [*dict.fromkeys(alert.title for alert in alerts)]
     return f"{len(titles)} alert{'s' * (len(titles) > 1)}: {', '.join(titles)}" if titles else ""
 
 
 @dataclass
 class Score:
-    """First, last and best of a mean return (higher is better), and where the best was."""
+    """First, last and best mean return (higher is better), and the env steps of the best."""
 
     first: float = math.nan
     last: float = math.nan
@@ -85,7 +85,7 @@ class Score:
     best_at: int = 0
 
     def add(self, value: float, env_steps: int, best: float = math.nan) -> None:
-        """`best` is the run's own record, which a resumed process did not see happen: it has no place then."""
+        """Add a mean return. `best`: the run's record; if it is from before a resume, its env steps are unknown (0)."""
         self.last = value
         if math.isnan(self.first):
             self.first = value
@@ -95,7 +95,7 @@ class Score:
             self.best, self.best_at = best, 0
 
     def toward(self, goal: float) -> float:
-        """The part of the way covered, from the first score (or zero) to the goal; goals may be negative."""
+        """Return the fraction of the way from the first score (or zero) to the goal, 0 to 1; goals may be negative."""
         start_score = min(self.first, 0.0) if goal > 0 else self.first
         if self.last >= goal:
             return 1.0
@@ -103,24 +103,24 @@ class Score:
 
 
 class History:
-    """Folds rows; a row costs a few dictionary look-ups, because thousands may come between two drawings."""
+    """Takes rows one by one. A row costs only a few look-ups: thousands may come between two drawings."""
 
     def __init__(self, shown: Iterable[str], first_step: int = 0, own: str = "") -> None:
-        """`own`: names that begin so are shown as well, once they occur."""
+        """`shown`: the metrics to store. `own`: metrics whose names start with this are added when they first occur."""
         self.series = {name: deque[float](maxlen=TAIL) for name in shown}  # the last values of each metric
         self.own: list[str] = []
         self._prefix = own
         self.env_steps = self.first_step = first_step
         self.rate = math.nan
         self.ended = math.nan  # training episodes so far
-        self.doing, self.more_seconds = "", 0.0  # while env steps stand still, and what that takes beside them
+        self.doing, self.more_seconds = "", 0.0  # current activity without env steps (a test), and how long it takes
         self.rows = 0
-        self._told = first_step  # env steps of the last row
+        self._row_steps = first_step  # env steps of the last row
         self.train, self.val = Score(), Score()
-        self.alerts: dict[tuple[str, str], Alert] = {}  # by metric and bound; those that are open
+        self.alerts: dict[tuple[str, str], Alert] = {}  # the open ones, by metric and bound
 
     def add(self, row: Mapping[str, float]) -> None:
-        self.env_steps = self._told = int(row.get(STEPS, self.env_steps))
+        self.env_steps = self._row_steps = int(row.get(STEPS, self.env_steps))
         self.ended = row.get(ENDED, self.ended)
         self.doing = ""
         self.rows += 1
@@ -139,24 +139,24 @@ class History:
                 values.append(row[name])
 
     def tick(self, clock: Mapping[str, int], seconds: float, doing: str) -> None:
-        """How far it is without a row, so many seconds after the last one."""
+        """Take the clock between two rows, `seconds` after the last row, and the current activity."""
         before, self.env_steps = self.env_steps, max(self.env_steps, clock["env_steps"])
         self.doing, self.more_seconds = doing, clock.get("more_seconds", 0)
         if self.env_steps > before and seconds > 0:
-            self.rate = (self.env_steps - self._told) / seconds
+            self.rate = (self.env_steps - self._row_steps) / seconds
 
     def now(self) -> str:
-        """The state in words, where numbers do not show it: testing 40 of 100 episodes; no episode has ended yet."""
+        """Return in words what numbers do not show: testing 40 of 100 episodes; no episode has ended yet."""
         return self.doing or ("no episode has ended yet" if self.ended == 0 else "")
 
     def note(self, event: Event) -> None:
-        """An alert that began, or ended."""
+        """Take an alert that begins or ends."""
         self.alerts.pop(event.alert.key, None)
         if event.begins:
             self.alerts[event.alert.key] = event.alert
 
     def seconds_left(self, max_timesteps: int, elapsed: float) -> float:
-        """At the average speed of this process so far; NaN as long as nobody can say."""
+        """Return the remaining seconds at the average speed of this process; NaN while they cannot be estimated."""
         steps_done = self.env_steps - self.first_step
         if steps_done <= 0 or not has_pace(self.rows, elapsed):
             return math.nan
@@ -166,5 +166,5 @@ class History:
 
 
 def has_pace(rows: int, elapsed: float) -> bool:
-    """Whether the speed so far says how long a training will take: its first seconds are slower than all others."""
+    """Whether the speed so far allows an estimate: the first seconds of a training are slower than the rest."""
     return rows >= PACE_ROWS or elapsed >= PACE_SECONDS

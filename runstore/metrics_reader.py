@@ -1,6 +1,7 @@
-"""Reads metrics.mmap of a run at any moment, even while it is written or replaced, or after its writer died.
+"""Read metrics.mmap of a run at any time, even while it is written or replaced, or after its writer died.
 
-The file is read and never mapped: one that somebody cuts short is an error here and not the end of the process.
+The monitor and run_state use it. The file is read, not mapped: if somebody shortens a mapped file, the
+reading process is killed (SIGBUS); with reads that is an ordinary error.
 """
 
 import json
@@ -18,84 +19,84 @@ from stride.runstore.run_facts import mapping
 from stride.runstore.run_lock import identity
 from stride.utils.user_error import UserError
 
-TRIES = 50  # to catch a record that is whole; one that is not there then is damaged
-NANO = 1e-9
+MAX_TRIES = 50  # attempts to find a complete record; after that the file counts as damaged
+NANOSECOND = 1e-9
 
 
 class WriterOrigin(NamedTuple):
-    """The process that writes the file, and its start."""
+    """The process that writes the file, and when it started."""
 
     run: str
     pid: int
     boot: str
     started: int
-    """clock ticks of the boot at which the process began; with pid and boot it is that process and no other"""
+    """its start in clock ticks of the boot; pid, boot and start identify the process"""
     wall: float
-    """seconds since 1970 at which the file was made"""
+    """when the file was created, in seconds since 1970"""
     monotonic: float
     """the same instant, in seconds of the monotonic clock"""
     facts: dict[str, Any]
-    """whatever the writer tells of the run: config_id, goal, first_step, .."""
+    """what the writer says about the run: config_id, goal, first_step, .."""
 
 
 class Latest(NamedTuple):
-    """The newest value of a metric."""
+    """The newest value of a metric, its step in env steps, and how many values there were."""
 
     value: float
     step: float
     times: int
-    """how often there was one"""
 
 
 class Snapshot(NamedTuple):
-    """One record of the file: all of it belongs to one instant."""
+    """One record of the file; all its values belong to the same moment."""
 
     sequence: int
     written: float
-    """when, in seconds of the monotonic clock"""
+    """when it was written, in seconds of the monotonic clock"""
     env_steps: int
     max_timesteps: int
-    """0 where nobody knows"""
+    """the budget in env steps; 0 if unknown"""
     iterations: int
     updates: int
     rows: int
     state: str
-    """begun, training, paused or ended: in the writer's own words; a killed one has none left"""
+    """begun, training, paused or ended, as the writer states it; a killed writer cannot state anything"""
     alerts_open: int
     alerts: int
     doing: str
-    """beside training: evaluation, test"""
+    """what it does besides training: evaluation, test; "" otherwise"""
     result: str
-    """how it ended: solved, not_solved, not_tested, trained, interrupted, failed; finished in a loop of one's own"""
+    """how it ended: solved, not_solved, not_tested, trained, interrupted, failed; finished for a user's own loop"""
     line: str
     values: dict[str, Latest]
 
 
 class MetricsReader:
-    """A run's metrics.mmap; UserError where it is none. Follows the file that takes its place."""
+    """Reads a run's metrics.mmap; UserError if it is not one. If the file is replaced, the new one is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file, self.origin, self._layout = _opened(path)
+        self._file, self.origin, self._layout = _open(path)
         self._names: list[str] = []
 
     def close(self) -> None:
         self._file.close()
 
     def read(self) -> Snapshot:
-        """The newest whole record."""
-        self._follow()
-        for attempt in range(TRIES):
+        """Return the newest complete record."""
+        self._reopen_if_replaced()
+        for attempt in range(MAX_TRIES):
             start, length = self._layout.records, self._layout.record_bytes
             both_records = self._bytes(start, 2 * length)
-            complete = [record for record in (_record(both_records[:length]), _record(both_records[length:])) if record]
+            records = (_checked_record(both_records[:length]), _checked_record(both_records[length:]))
+            complete = [record for record in records if record]
             if complete:
                 return self._snapshot(*max(complete))
             time.sleep(attempt * 1e-5)
         raise UserError(f"{self.path} is damaged: both of its records are incomplete")
 
     def history(self, name: str) -> list[tuple[float, float]]:
-        """(step, value) of its last points, oldest first; [] for a metric it does not know."""
+        """Return (step, value) of a metric's last points, oldest first; [] if the file does not have the metric."""
         if name not in self._names:
             self.read()
         if name not in self._names:
@@ -106,21 +107,22 @@ class MetricsReader:
         for offset in range(0, len(ring), at.POINT_BYTES):
             step, value, number = at.POINT.unpack_from(ring, offset)
             (checksum,) = at.CRC.unpack_from(ring, offset + at.POINT.size)
-            if checksum == crc32(ring[offset : offset + at.POINT.size]):  # else it is being written, or never was
+            # another checksum: the point is being written just now, or was never written
+            if checksum == crc32(ring[offset : offset + at.POINT.size]):
                 ring_points.append((number, step, value))
         newest = max((number for number, _, _ in ring_points), default=0)
-        ring_points.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers begin anew after 2**32
+        ring_points.sort(key=lambda point: (point[0] - newest - 1) & 0xFFFFFFFF)  # numbers wrap around at 2**32
         return [(step, value) for _, step, value in ring_points]
 
     def silence(self) -> float:
-        """Seconds since the writing process last gave a sign of life; infinite before a reboot."""
+        """Return seconds since the writing process's last sign of life; infinity if the machine was rebooted since."""
         if self.origin.boot != _boot():
             return float("inf")
         heartbeat = int.from_bytes(self._bytes(at.HEARTBEAT, 8), sys.byteorder)
-        return max(0.0, time.monotonic() - heartbeat * NANO)
+        return max(0.0, time.monotonic() - heartbeat * NANOSECOND)
 
     def lives(self) -> bool:
-        """Whether the very process that writes it is still there."""
+        """Whether the process that writes the file is still running."""
         origin = self.origin
         return origin.pid > 0 and identity(origin.pid) == {
             "pid": origin.pid,
@@ -128,14 +130,14 @@ class MetricsReader:
             "started": origin.started,
         }
 
-    def _follow(self) -> None:
-        """Open the file that lies there now, where it is another one; a deleted one is read on."""
+    def _reopen_if_replaced(self) -> None:
+        """Open the file again if another one now has its path; a deleted one stays readable."""
         try:
             current = os.stat(self.path, follow_symlinks=False)
         except OSError:
             return
         if not os.path.samestat(current, os.fstat(self._file.fileno())):
-            file, self.origin, self._layout = _opened(self.path)
+            file, self.origin, self._layout = _open(self.path)
             self._file.close()
             self._file, self._names = file, []
 
@@ -146,20 +148,21 @@ class MetricsReader:
         return data
 
     def _snapshot(self, sequence: int, record: bytes) -> Snapshot:
+        """Unpack a complete record."""
         count, _, written, *clock, state, alerts_open, alerts, doing, result, line = at.RECORD.unpack_from(
             record, at.CHECKED
         )
         env_steps, max_timesteps, iterations, updates, rows = clock
-        self._learn(count)
+        self._read_names(count)
         values = at.VALUE.iter_unpack(record[at.VALUES : at.VALUES + count * at.VALUE.size])
         latest = {name: Latest(*value) for name, value in zip(self._names[:count], values, strict=True)}
         return Snapshot(
-            sequence, written * NANO, env_steps, max_timesteps, iterations, updates, rows,
+            sequence, written * NANOSECOND, env_steps, max_timesteps, iterations, updates, rows,
             at.STATES.get(state, "unknown"), alerts_open, alerts, _text(doing), _text(result), _text(line), latest,
         )  # fmt: skip
 
-    def _learn(self, count: int) -> None:
-        """The names a record counts: they were there before it, and stay."""
+    def _read_names(self, count: int) -> None:
+        """Read names until `count` are known. A name is written before a record counts it, and never changes."""
         name_count = len(self._names)
         if count > name_count:
             data = self._bytes(at.NAMES + name_count * at.NAME_BYTES, (count - name_count) * at.NAME_BYTES)
@@ -170,7 +173,7 @@ class MetricsReader:
                 self._names.append(_text(text))
 
 
-def _opened(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
+def _open(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
     file = run_files.open_file(path)
     try:
         return file, *_header(path, file.fileno())
@@ -180,6 +183,7 @@ def _opened(path: Path) -> tuple[BinaryIO, WriterOrigin, at.Layout]:
 
 
 def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
+    """Read and check the header; UserError if the file is not a metrics file, of another version or damaged."""
     data = os.pread(descriptor, at.HEADER_BYTES, 0)
     if len(data) < at.HEADER_BYTES or not data.startswith(at.MAGIC):
         raise UserError(f"{path} is not a metrics file")
@@ -189,20 +193,18 @@ def _header(path: Path, descriptor: int) -> tuple[WriterOrigin, at.Layout]:
     size, metrics, points, *rest = at.HEADER.unpack_from(data, at.PREFIX.size)
     layout = at.Layout(metrics, points)
     *offsets, pid, started, boot, run, wall, monotonic, length = rest
-    sound = (
-        checksum == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MOST_METRICS and 0 < points <= at.MOST_POINTS
-    )
+    sound = checksum == crc32(data[at.PREFIX.size :]) and 0 < metrics <= at.MAX_METRICS and 0 < points <= at.MAX_POINTS
     if not sound or (size, metrics, points, *offsets) != layout.offsets or os.fstat(descriptor).st_size != size:
         raise UserError(f"{path} is damaged: its header is incomplete")
     try:
         facts = mapping(json.loads(data[at.FACTS : at.FACTS + length]))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: its facts are not JSON") from error
-    return WriterOrigin(_text(run), pid, _text(boot), started, wall, monotonic * NANO, facts), layout
+    return WriterOrigin(_text(run), pid, _text(boot), started, wall, monotonic * NANOSECOND, facts), layout
 
 
-def _record(data: bytes) -> tuple[int, bytes] | None:
-    """A record that is whole, and its sequence."""
+def _checked_record(data: bytes) -> tuple[int, bytes] | None:
+    """Return a record's sequence number and its bytes, None if it is not complete."""
     (sequence,) = at.SEQUENCE.unpack_from(data)
     (checksum,) = at.CRC.unpack_from(data, at.SEQUENCE.size)
     name_count_read, second_sequence, *_ = at.RECORD.unpack_from(data, at.CHECKED)
@@ -213,7 +215,7 @@ def _record(data: bytes) -> tuple[int, bytes] | None:
 
 
 def _text(data: bytes) -> str:
-    """Up to its first zero; what is not printable is not shown on anybody's terminal."""
+    """Return the text up to its first zero byte, with ? for what is not printable (it may reach a terminal)."""
     text = data.partition(b"\0")[0].decode("utf-8", "replace")
     return "".join(character if character.isprintable() else "?" for character in text)
 

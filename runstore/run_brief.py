@@ -1,6 +1,6 @@
-"""A run in one line: what its config.json and the end of its metrics.csv say, and the words for how it stands.
+"""A run in one line (Brief): what its config.json and the end of its metrics.csv say, and its tags and note (Labels).
 
-The words of a verdict and of a failure are those of runstore/run_facts.py and run_fate.py.
+Every list of runs shows such lines. The second half maps a line to columns of the tables in run_index and run_shelf.
 """
 
 import json
@@ -15,7 +15,7 @@ from stride.runstore import run_files
 from stride.runstore.checkpoint_set import whole_score
 from stride.runstore.metrics_table import Tail
 from stride.runstore.run_facts import (
-    LARGEST,
+    INTEGER_LIMIT,
     episodes_of,
     failure,
     finite,
@@ -28,18 +28,18 @@ from stride.runstore.run_facts import (
 from stride.runstore.run_names import STAMP
 from stride.utils.user_error import UserError
 
-MOST_CONFIG, DEEPEST = 1 << 18, 20  # bytes of config.json, lists and objects within one another
-DESCRIBED = ("seed", "description", "project_id")  # keys of a config that change nothing of what is learnt
+MAX_CONFIG_BYTES, MAX_DEPTH = 1 << 18, 20  # of config.json; depth: lists and objects inside each other
+UNCOMPARED_KEYS = ("seed", "description", "project_id")  # config keys that do not make two settings different
 GONE = "its process ended without a message"
 VERDICTS = ("solved", "not solved", "not tested", "trained")
 STATUSES = ("running", "silent", "halted", "paused", "finished", "failed", "dead", "interrupted", "damaged")
 NAME = "labels.json"
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-MOST_TAGS, LONGEST_NOTE = 32, 2000
+MAX_TAGS, MAX_NOTE_LENGTH = 32, 2000  # tags of a run, characters
 
 
 class Labels(NamedTuple):
-    """In the order of the alphabet, and one line."""
+    """A run's tags, in alphabetical order, and its note, one line."""
 
     tags: tuple[str, ...] = ()
     note: str = ""
@@ -50,13 +50,14 @@ class Labels(NamedTuple):
 
 
 def check_tag(tag: str) -> str:
+    """Return the tag; UserError if it is not a valid one."""
     if not TAG.fullmatch(tag):
         raise UserError(f"{tag[:60]!r} is not a valid tag: use at most 40 letters, digits, '.', '_' and '-'")
     return tag
 
 
 def read_labels(folder: Path) -> Labels:
-    """Labels of the run in this folder, empty where there is no file; UserError where it is damaged."""
+    """Return the labels of the run in this folder, empty without a file; UserError if the file is damaged."""
     path = folder / NAME
     if not run_files.exists(path):
         return Labels()
@@ -70,13 +71,13 @@ def read_labels(folder: Path) -> Labels:
 
 
 def write_labels(folder: Path, labels: Labels) -> None:
-    """Replace them in one instant; UserError for what is no tag, or more than a line has room for."""
+    """Replace a run's labels in one step; UserError for an invalid tag, too many tags, or a note that is too long."""
     for tag in labels.tags:
         check_tag(tag)
-    if len(labels.tags) > MOST_TAGS:
-        raise UserError(f"a run may have at most {MOST_TAGS} tags, not {len(labels.tags)}")
-    if len(labels.note) > LONGEST_NOTE or not labels.note.isprintable():
-        raise UserError(f"a note must be one printable line of at most {LONGEST_NOTE:,} characters")
+    if len(labels.tags) > MAX_TAGS:
+        raise UserError(f"a run may have at most {MAX_TAGS} tags, not {len(labels.tags)}")
+    if len(labels.note) > MAX_NOTE_LENGTH or not labels.note.isprintable():
+        raise UserError(f"a note must be one printable line of at most {MAX_NOTE_LENGTH:,} characters")
     try:
         run_files.write_json(folder / NAME, {"tags": sorted({*labels.tags}), "note": labels.note})
     except OSError as error:
@@ -84,11 +85,11 @@ def write_labels(folder: Path, labels: Labels) -> None:
 
 
 class Brief(NamedTuple):
-    """A line of the table."""
+    """What one line of a list of runs shows."""
 
     id: str
     status: str = "damaged"
-    """one of STATUSES, as runstore/run_state.py tells them of one that is running by its own account"""
+    """one of STATUSES; for a run that is running by its config.json, run_state decides"""
     variant: str = "?"
     tail: Tail = Tail()
     goal: float | None = None
@@ -98,38 +99,38 @@ class Brief(NamedTuple):
     reason: str = ""
     """why it failed"""
     result: str = ""
-    """one of VERDICTS, "" until it has ended"""
+    """one of VERDICTS, "" until the run has ended"""
     seed: int | None = None
     started: float | None = None
-    """seconds of the epoch"""
+    """seconds since 1970"""
     spent: float | None = None
-    """seconds by the account of its end"""
+    """seconds of training, as its outcome states them"""
     test: float | None = None
     env: str = ""
     score: float | None = None
-    """of its best checkpoint, by which @best and cleanup choose"""
+    """that of its best checkpoint, by which @best and cleanup choose"""
     commit: str = ""
-    """of the program that trained it"""
+    """git commit of the program that trained it"""
     settings: str = ""
-    """twelve digits that two runs share where their configs differ in nothing but the seed"""
+    """twelve hex digits, the same for two runs whose configs differ only in the seed"""
     changes: str = ""
-    """the overrides by which its config differs from the variant's: `policy_lr=0.001 gamma=0.9`"""
+    """the overrides that make its config differ from the variant's: `policy_lr=0.001 gamma=0.9`"""
     labels: Labels = Labels()
     episodes: int = 0
-    """of its test that ended"""
+    """how many episodes of its test ended"""
     budget: int = 0
-    """env steps; 0 where nobody said"""
+    """env steps; 0 if unknown"""
     standing: str = "damaged"
-    """its status, whatever is wrong with files other than config.json"""
+    """like `status`, but "damaged" only if config.json is"""
 
     @property
     def verdict(self) -> str:
-        """The result as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        """The result as screens show it: `solved (5 episodes)` if its test had fewer than 100."""
         return verdict_words(self.result, self.episodes)
 
     @property
     def age(self) -> float | None:
-        """Seconds since it was started."""
+        """Seconds since the run was started."""
         return None if self.started is None else time.time() - self.started
 
     @property
@@ -139,29 +140,29 @@ class Brief(NamedTuple):
 
     @property
     def speed(self) -> float | None:
-        """Env steps per second, over all of it."""
+        """Env steps per second, averaged over the whole run."""
         return self.tail.steps / self.took if self.took and self.tail.steps else None
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """The result of read_facts; UserError where size, depth or numbers are not those of a config."""
+    """Return config.json as read_facts does; UserError also if it is too large, too deep or has huge numbers."""
     file_status = run_files.status(folder / "config.json")
-    if file_status and file_status.st_size > MOST_CONFIG:
+    if file_status and file_status.st_size > MAX_CONFIG_BYTES:
         raise UserError(f"{folder}/config.json has {file_status.st_size:,} bytes, more than any config")
     facts = read_facts(folder)
     level: list[Any] = [facts]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
-        if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
+        if any(isinstance(item, int) and abs(item) > INTEGER_LIMIT for item in level):
             raise UserError(f"{folder}/config.json is damaged: a number in it is too large")
         level = [item for item in level if isinstance(item, dict | list)]
     if level:
-        raise UserError(f"{folder}/config.json is nested more than {DEEPEST} deep")
+        raise UserError(f"{folder}/config.json is nested more than {MAX_DEPTH} deep")
     return facts
 
 
 def head_of(folder: Path) -> Brief:
-    """All but the tail."""
+    """Return a run's line from its config.json alone: without tail, score and labels."""
     started = started_at(folder.name)
     try:
         facts = facts_of(folder)
@@ -191,21 +192,21 @@ def head_of(folder: Path) -> Brief:
 
 
 def budget_of(config: Mapping[str, Any]) -> int:
-    """Env steps, 0 where the config says none."""
+    """Return a config's budget in env steps, 0 if it has none."""
     steps = finite(config.get("max_timesteps")) or 0.0
-    return int(steps) if 0 <= steps < LARGEST else 0
+    return int(steps) if 0 <= steps < INTEGER_LIMIT else 0
 
 
 def settings_of(facts: Mapping[str, Any]) -> str:
-    """A hash that two runs share if their configs differ only in the seed and in descriptions."""
-    import hashlib  # of runs that are known nothing is read
+    """Return a hash that two runs share if their configs differ only in the seed and in descriptions."""
+    import hashlib  # here: not needed if all runs are in the stored table
 
-    config = {key: value for key, value in mapping(facts.get("config")).items() if key not in DESCRIBED}
+    config = {key: value for key, value in mapping(facts.get("config")).items() if key not in UNCOMPARED_KEYS}
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12] if config else ""
 
 
 def started_at(run_id: str) -> float | None:
-    """Ids begin with the local time at which their folder was made."""
+    """Return the time (seconds since 1970) with which a run's id starts, None if it starts with none."""
     stamp = STAMP.match(run_id)
     try:
         return time.mktime(time.strptime(stamp.group(), "%Y%m%d-%H%M%S-")) if stamp else None
@@ -214,7 +215,7 @@ def started_at(run_id: str) -> float | None:
 
 
 def best_of(folder: Path) -> tuple[float | None, str]:
-    """The score in best.json, None where there is none or not of every episode, and what is wrong with that file."""
+    """Return the score in best.json (None: no score, or not of all episodes), and what is wrong with that file."""
     path = folder / "checkpoints" / "best.json"
     try:
         if not run_files.exists(path):
@@ -228,42 +229,44 @@ def best_of(folder: Path) -> tuple[float | None, str]:
     return whole_score(best, folder), ""
 
 
-TEXT, WHOLE, WHOLE_OR_NOTHING, NUMBER = "TEXT NOT NULL", "INTEGER NOT NULL", "INTEGER", "REAL"
-NAN = "nan"  # SQLite has no such number; of a line only the last return may be none
-# what shows that a run has changed, and what was wrong with which of its files
-BEHIND = {
-    "seen": WHOLE, "folder": TEXT, "config": TEXT, "metrics": TEXT, "checkpoints": TEXT, "own": TEXT,
-    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": WHOLE, "kept": WHOLE,
+TEXT, INTEGER, INTEGER_OR_NULL, NUMBER = "TEXT NOT NULL", "INTEGER NOT NULL", "INTEGER", "REAL"
+NAN = "nan"  # stored as text, because SQLite has no NaN; only the column `last` may contain it
+# columns of IndexEntry that are not of its line: stamps of the files, and what is wrong with each file
+ENTRY_COLUMNS = {
+    "seen": INTEGER, "folder": TEXT, "config": TEXT, "metrics": TEXT, "checkpoints": TEXT, "own": TEXT,
+    "head_fault": TEXT, "best_fault": TEXT, "labels_fault": TEXT, "rest": INTEGER, "kept": INTEGER,
 }  # fmt: skip
-# what a line tells, in the order of Brief, of Tail and of Labels
-LINE = {
-    "status": TEXT, "variant": TEXT, "steps": WHOLE, "best": NUMBER,
+# columns of a line, in the order of the fields of Brief, with those of Tail and Labels in place of `tail` and `labels`
+LINE_COLUMNS = {
+    "status": TEXT, "variant": TEXT, "steps": INTEGER, "best": NUMBER,
     "last": f"ANY CHECK (typeof(last) IN ('real', 'null') OR last = '{NAN}')", "tail_fault": TEXT, "seconds": NUMBER,
-    "evaluated": WHOLE, "rate": NUMBER, "goal": NUMBER, "group": TEXT, "fault": TEXT, "reason": TEXT, "result": TEXT,
-    "seed": WHOLE_OR_NOTHING, "started": NUMBER, "spent": NUMBER, "test": NUMBER, "env": TEXT, "score": NUMBER,
-    "commit": TEXT, "settings": TEXT, "changes": TEXT, "tags": TEXT, "note": TEXT, "episodes": WHOLE, "budget": WHOLE,
-    "standing": TEXT,
+    "evaluated": INTEGER, "rate": NUMBER, "goal": NUMBER, "group": TEXT, "fault": TEXT, "reason": TEXT, "result": TEXT,
+    "seed": INTEGER_OR_NULL, "started": NUMBER, "spent": NUMBER, "test": NUMBER, "env": TEXT, "score": NUMBER,
+    "commit": TEXT, "settings": TEXT, "changes": TEXT, "tags": TEXT, "note": TEXT, "episodes": INTEGER,
+    "budget": INTEGER, "standing": TEXT,
 }  # fmt: skip
-COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **BEHIND, **LINE}
-NAMES = ", ".join(f"[{name}]" for name in COLUMNS)
-LINE_NAMES = ", ".join(f"[{name}]" for name in ("id", *LINE))
-RUNS = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}) STRICT, WITHOUT ROWID"
-SAID = ("own", "head_fault", "best_fault", "labels_fault", *(name for name, kind in LINE.items() if kind == TEXT))
-TEXTS = " || ".join(f"[{name}]" for name in ("id", *SAID))  # that people see
+COLUMNS = {"id": f"{TEXT} PRIMARY KEY", **ENTRY_COLUMNS, **LINE_COLUMNS}
+COLUMN_NAMES = ", ".join(f"[{name}]" for name in COLUMNS)
+LINE_NAMES = ", ".join(f"[{name}]" for name in ("id", *LINE_COLUMNS))
+RUNS_TABLE = f"runs ({', '.join(f'[{name}] {kind}' for name, kind in COLUMNS.items())}) STRICT, WITHOUT ROWID"
+LINE_TEXTS = [name for name, kind in LINE_COLUMNS.items() if kind == TEXT]
+TEXT_COLUMNS = ("own", "head_fault", "best_fault", "labels_fault", *LINE_TEXTS)
+ALL_TEXTS = " || ".join(f"[{name}]" for name in ("id", *TEXT_COLUMNS))  # SQL: all texts of a row that screens show
 NO_LABELS = Labels()
 
 
 def cells_of(line: Brief) -> list[Any]:
-    """Values for the columns of LINE."""
+    """Return a line's values for the columns of LINE_COLUMNS."""
     steps, best, last, fault, seconds, evaluated, rate = line.tail
     last_cell = NAN if last is not None and math.isnan(last) else last
     of_tail = (steps, best, last_cell, fault, seconds, int(evaluated), rate)
     labels = line.labels.tag_text, line.labels.note
+    # line[4:-4]: the fields after `tail` and before `labels`
     return [line.status, line.variant, *of_tail, *line[4:-4], *labels, line.episodes, line.budget, line.standing]
 
 
 def line_of(row: Sequence[Any]) -> Brief:
-    """The line of a row with the columns LINE_NAMES."""
+    """Return the line in a row with the columns LINE_NAMES."""
     steps, best, last, fault, seconds, evaluated, rate = row[3:10]
     tail = Tail(steps, best, math.nan if last == NAN else last, fault, seconds, bool(evaluated), rate)
     tags, note = row[-5:-3]

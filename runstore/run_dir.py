@@ -1,6 +1,7 @@
-"""One run is one folder: its name, the files in it, and how a person's selector becomes a folder.
+"""The folder of one run: create it, find it by what a person typed, and list all runs. Used by every command.
 
-What is written into these files belongs to the callbacks, how they are written to durable_file. No torch.
+A run is one folder below the runs root, for example runs/20260101-120000-CartPole-v1-ppo-s1-k3xa. This module knows
+where its files are; the callbacks decide what is written into them, and run_files opens them. No torch.
 """
 
 import errno
@@ -34,10 +35,10 @@ from stride.utils.places import PLAY, TRAIN
 from stride.utils.user_error import UserError, nearest
 
 log = logging.getLogger("stride")
-_index, _looking = RunIndex(), threading.Lock()  # what this process knows of all runs, and who looks
+_index, _index_lock = RunIndex(), threading.Lock()  # the table of all runs; one thread uses it at a time
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-Facts = Mapping[str, object] | None
-Fill = Callable[["RunDir"], object]
+Facts = Mapping[str, object] | None  # contents of config.json; None: write none
+Fill = Callable[["RunDir"], object]  # writes further files into a folder that is not visible yet
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RunDir:
 
     @property
     def foreign(self) -> bool:
-        """Whether it lies elsewhere than under the root of all runs."""
+        """Whether the folder is outside the runs root, so that its contents may come from somebody else."""
         return self.path.parent.resolve() != runs_root().resolve()
 
     @property
@@ -91,15 +92,14 @@ class RunDir:
     def create(
         cls, env_id: str, variant: str, seed: int, facts: Facts = None, run_id: str = "", fill: Fill = lambda run: None
     ) -> "RunDir":
-        """Make a new folder with its subfolders, its config.json and what `fill` puts there, whole from the start;
-        `@last` points at it.
+        """Create a run folder with its subfolders, `facts` as config.json and the files that `fill` writes; return it.
 
-        Its name is taken by nobody else, however many processes ask at once. It is not locked: who trains in it does
-        that (`run_lock.locked`). UserError where the folder of all runs cannot be written to, FileExistsError where
-        one named `run_id` is there.
+        The folder appears in one step, complete, and the link `@last` then points at it. The name is unique even if
+        many processes create runs at once, unless `run_id` sets it. The folder is not locked; the caller does that
+        (`run_lock.locked`). UserError if the runs root cannot be written to, FileExistsError if a run `run_id` exists.
         """
         root = runs_root()
-        name = _named(env_id, variant, seed)
+        name = _folder_name(env_id, variant, seed)
         try:
             root.mkdir(parents=True, exist_ok=True)
             sweep(root)
@@ -114,12 +114,11 @@ class RunDir:
         return run
 
     def facts(self) -> dict[str, Any]:
-        """config.json; UserError, one line, where it is missing, damaged or no file."""
+        """Return the contents of config.json; UserError, one line, if it is missing, damaged or not a file."""
         return read_facts(self.path)
 
     def tidy(self) -> None:
-        """Remove half-written files of an earlier process and make missing folders; only for the process that holds
-        its lock."""
+        """Delete half-written files of an earlier process, create missing folders. The caller must hold the lock."""
         for name in ("", *run_names.FOLDERS):
             run_files.sweep(self.path / name)
         for folder in (self.checkpoints, self.logs, self.videos):
@@ -127,36 +126,36 @@ class RunDir:
 
     @classmethod
     def find(cls, selector: str) -> "RunDir":
-        """The run meant by `@last`, `@best[:ENV[:VARIANT]]`, an id, the unique beginning of one, or a folder's path.
+        """Return the run named by `@last`, `@best[:ENV[:VARIANT]]`, an id, the unique start of an id, or a folder.
 
-        `@best` alone is the best of the environment that was evaluated last: returns of two are not to be compared.
+        `@best` alone takes the environment evaluated last, because returns of two environments cannot be compared.
 
-        UserError, with the nearest ids, where there is none or more than one. Only that it is there is promised: what
-        lies in it is looked at by who reads it (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
+        Raises UserError, with the nearest ids, if no run or more than one matches. It only promises that the folder
+        exists: whoever reads files in it checks them (`facts`, `checkpoint_set`), and a path may lead to a foreign run.
         """
-        selector_kind, name, detail = parse_selector(selector)
-        if selector_kind == "group":
-            raise _group(f"{GROUP_PREFIX}{name}")
-        if selector_kind in ("path", "hub"):
-            return cls(_folder(selector))
-        if selector_kind == "best":
-            return _best(name, detail)
-        if selector_kind == "last":
-            return cls(_last())
+        kind, name, detail = parse_selector(selector)
+        if kind == "group":
+            raise _group_error(f"{GROUP_PREFIX}{name}")
+        if kind in ("path", "hub"):
+            return cls(_run_by_path(selector))
+        if kind == "best":
+            return _best_run(name, detail)
+        if kind == "last":
+            return cls(_last_run())
         check_id(selector)
         run_ids = [run.id for run in list_runs()]
         matches = [selector] if selector in run_ids else [run_id for run_id in run_ids if run_id.startswith(selector)]
         if len(matches) > 1:
             raise UserError(f"{selector!r} matches {len(matches)} runs: {', '.join(matches[:4])}; give more of the id")
         if not matches and _is_group(root_of_groups() / selector):
-            raise _group(f"group:{selector}")
+            raise _group_error(f"group:{selector}")
         if not matches:
             raise UserError(f"no run {selector!r} in {runs_root()}{nearest(selector, [LAST, BEST, *run_ids])}")
         return cls(runs_root() / matches[0])
 
 
 def root_of_groups() -> Path:
-    """Where what is known of groups lies, beside the runs."""
+    """Return the folder of the plans and reports of all groups: groups/ in the runs root."""
     return runs_root().resolve() / "groups"
 
 
@@ -165,7 +164,7 @@ def _is_group(folder: Path) -> bool:
     return is_named or run_names.TIMED.fullmatch(folder.name) is not None
 
 
-def _group(selector: str) -> UserError:
+def _group_error(selector: str) -> UserError:
     return UserError(
         f"{selector} is a group of runs, but this command needs one run. `{PLAY} --run-id {selector}` compares "
         f"the runs and shows their ids; `{TRAIN} --resume {selector}` continues them"
@@ -173,26 +172,27 @@ def _group(selector: str) -> UserError:
 
 
 def list_runs() -> list[RunDir]:
-    """All runs under the root, newest first (ids begin with the time); folders named by hand come last."""
+    """Return all runs below the root, newest first (ids start with the time); folders with other names come last."""
     root = runs_root()
     return [RunDir(root / run_id) for run_id in Listing().ids()]
 
 
 def _is_run(path: Path) -> bool:
-    """Whatever is in it: whether that is sound is found out by who reads it."""
+    """Whether the names in a folder are those of a run; whoever reads these files checks their contents."""
     return bool(ID.fullmatch(path.name)) and any(
         os.path.lexists(path / name) for name in ("config.json", "checkpoints")
     )
 
 
 def _make_unique(root: Path, name: str, facts: Facts, fill: Fill) -> Path:
-    """Make `root/<time>-<name>-<4 random letters>`: whole under a hidden name, then renamed, which one process wins."""
+    """Create `root/<time>-<name>-<4 random letters>`; draw other letters while that name is taken."""
     while True:
         with suppress(FileExistsError):
             return _make(root, _stamped(name), facts, fill)
 
 
 def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
+    """Create a run folder under a hidden name, fill it, then rename it: readers see a complete run or none."""
     path = root / run_id
     hidden_path = temporary(path)
     for folder in ("checkpoints", "logs", "videos"):
@@ -201,7 +201,7 @@ def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
         write_json(hidden_path / "config.json", dict(facts))
     try:
         fill(RunDir(hidden_path))
-        hidden_path.rename(path)  # refused where a run of that name is there, as its folder is never empty
+        hidden_path.rename(path)  # fails if a run of that name exists, because its folder is never empty
     except BaseException as error:
         shutil.rmtree(hidden_path, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
@@ -212,11 +212,11 @@ def _make(root: Path, run_id: str, facts: Facts, fill: Fill) -> Path:
 
 
 def new_id(env_id: str, variant: str, seed: int) -> str:
-    """An id for a run that begins now."""
-    return _stamped(_named(env_id, variant, seed))
+    """Return an id for a run that starts now."""
+    return _stamped(_folder_name(env_id, variant, seed))
 
 
-def _named(env_id: str, variant: str, seed: int) -> str:
+def _folder_name(env_id: str, variant: str, seed: int) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", f"{env_id}-{variant}-s{seed}")[:100]
 
 
@@ -225,21 +225,21 @@ def _stamped(name: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{suffix}"
 
 
-def _folder(selector: str) -> Path:
-    """A run folder given by its path; '..' is refused, so that no selector climbs out of where it seems to be."""
+def _run_by_path(selector: str) -> Path:
+    """Return a run folder given by its path; '..' is refused, so a selector cannot leave the folder it shows."""
     if "\0" in selector or ".." in Path(selector).parts or len(selector) > 4096:
         raise UserError(f"{selector!r} is not the path of a run: '..' is not allowed, give an absolute path")
     try:
         path = Path(selector).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long, half a character
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name that is too long or not valid UTF-8
         raise UserError(f"{selector!r} is not the path of a run: there is no such folder") from error
     if not _is_run(path):
         raise UserError(f"{selector!r} is not the folder of a run: it has no config.json and no checkpoints/")
     return path
 
 
-def _last() -> Path:
-    """The run that the link names now; read once, as another process may replace it at any time."""
+def _last_run() -> Path:
+    """Return the run that the link `@last` names. The link is read once, because another process may replace it."""
     root = runs_root()
     try:
         path = root / check_id(os.readlink(root / LAST))
@@ -253,19 +253,20 @@ def _last() -> Path:
 
 
 def run_lines() -> list[Brief]:
-    """A line of every run whose config.json can be read, newest first; a damaged one is told and harms no other."""
-    with _looking:
+    """Return a line for every run whose config.json can be read, newest first; warn about each damaged one."""
+    with _index_lock:
         lines = _index.all()
         _index.save()
-        faulty_entries = {line.id: _index.entry(line.id) for line in lines if line.fault}
-        for run_id, entry in faulty_entries.items():
-            if fault := (entry.head_fault if entry.config else "") or entry.best_fault:  # else it is being made
+        faulty = {line.id: _index.entry(line.id) for line in lines if line.fault}
+        for run_id, entry in faulty.items():
+            # a run without config.json is just being created
+            if fault := (entry.head_fault if entry.config else "") or entry.best_fault:
                 log.warning("skipped: %s: %s", run_id, fault)
-        return [line for line in lines if line.id not in faulty_entries or not faulty_entries[line.id].head_fault]
+        return [line for line in lines if line.id not in faulty or not faulty[line.id].head_fault]
 
 
 def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
-    """The facts of every run that has some (of a group), newest first; a damaged one is told and harms no other."""
+    """Yield every run (of `group`, if given) with its config.json, newest first; warn about each damaged one."""
     for line in run_lines():
         if group in ("", line.group):
             run = RunDir(runs_root() / line.id)
@@ -275,12 +276,12 @@ def sound_runs(group: str = "") -> Iterator[tuple[RunDir, dict[str, Any]]]:
                 log.warning("skipped: %s", error)
 
 
-def _best(env_id: str, variant: str) -> RunDir:
-    """The run of this environment (and variant) with the highest `score` in checkpoints/best.json.
+def _best_run(env_id: str, variant: str) -> RunDir:
+    """Return the run of this environment (and variant) with the highest `score` in checkpoints/best.json.
 
-    Without an environment that of the newest run that has a score. Where none has one, the newest, and that is said.
+    Without an environment, take that of the newest run with a score. If no run has a score, warn and return the newest.
     """
-    lines = run_lines()  # the newest first
+    lines = run_lines()  # newest first
     env_id = env_id or next(
         (line.env for line in (*(scored_line for scored_line in lines if scored_line.score is not None), *lines)), ""
     )

@@ -1,4 +1,4 @@
-"""Sentences about the end of a run: how it failed, or that its process ended without a word."""
+"""Sentences about how a run ended: that it failed, or that its process died. For commands and pages."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from stride.utils.places import TRAIN
 
 
 def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
-    """How a run ended whose config.json says that it is running, though no process trains it; "" for any other."""
+    """Describe the end of a run that is "running" by its config.json, but has no process; "" for any other run."""
     if state_of(run.path, facts) != DEAD:
         return ""
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
@@ -22,7 +22,7 @@ def silent_end(run: RunDir, facts: Mapping[str, object]) -> str:
 
 
 def fate(run: RunDir, facts: Mapping[str, object]) -> str:
-    """The sentence about a run that did not end as it should; "" of any other."""
+    """Return the sentence about a run that failed or died; "" for any other run."""
     if reason := failure(facts):
         return f"{run.id} failed: {reason}"
     reason = silent_end(run, facts)
@@ -30,14 +30,14 @@ def fate(run: RunDir, facts: Mapping[str, object]) -> str:
 
 
 def continuation(run: RunDir) -> str:
-    """How to go on with a run that stopped: from its checkpoint, or from the beginning where it has none."""
+    """Return the command that continues a stopped run: from its checkpoint, or from the start if it has none."""
     command = f"{TRAIN} --resume {run.id}"
     sidecar = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     return f"continue: {command}" if sidecar else f"no checkpoint yet, start again: {command}"
 
 
 def conclusion(outcome: Mapping[str, object]) -> str:
-    """The summary of a run's end, without its clock: solved (goal reached), 500.0 over 100 fresh episodes."""
+    """Summarize a run's end without its duration: solved (goal reached), 500.0 over 100 fresh episodes, goal 475."""
     goal, test_mean = finite(outcome.get("goal")), finite(outcome.get("test_mean"))
     test_text = (
         part_test(outcome)

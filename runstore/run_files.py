@@ -1,10 +1,10 @@
-"""The one door to the files of a run: known names only, no link followed, nothing but regular files. No torch.
+"""Open, read, write and delete files of a run. All other code uses this module for them, because a run may be hostile.
 
-A run folder may come from anybody, so what lies in it is not believed to be what it is called. The last parts of a path
-must have the exact form of a file that this program writes; every folder from the run's own down is opened without
-following links; what is opened is a regular file of at most so many bytes. The links `best` and `last` of checkpoints/
-are read, not followed: what they name must have the form of a checkpoint's name, and is opened beside them.
-Whatever is otherwise is a UserError of one line that names the file, before anything was read or written.
+A run folder may come from anybody, so its files are not trusted. The name of each file must have the exact form of one
+that this program writes (run_names). Each folder below the run's own is opened without following links. Only regular
+files up to a size limit are opened. The links `best` and `last` in checkpoints/ are read, not followed: their target
+must have the form of a checkpoint's name, and is opened beside them. Anything else raises a UserError of one line that
+names the file, before a byte is read or written. No torch.
 """
 
 import io
@@ -21,9 +21,10 @@ from stride.runstore.run_names import CHECKPOINT, FOLDERS, FORMS, LINK, below, l
 from stride.utils.durable_file import OUT_OF_HANDLES, TEMPORARY, replacing_in, temporary
 from stride.utils.user_error import UserError
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-KINDS = {
+# flags of os.open that refuse links; O_NONBLOCK: opening a FIFO does not wait for its other end
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+KIND_NAMES = {
     stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket",
 }  # fmt: skip
@@ -31,16 +32,16 @@ KINDS = {
 
 @contextmanager
 def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
-    """A descriptor of the folder; FileNotFoundError where it is missing."""
+    """Yield a descriptor of root/folders[0]/folders[1]/...; FileNotFoundError if one of them is missing."""
     folder_path = root
     with ExitStack() as opened:
         try:
-            descriptor = os.open(root, FOLDER)
+            descriptor = os.open(root, FOLDER_FLAGS)
             opened.callback(os.close, descriptor)
-            # each folder is opened inside the one before, never by its path: a link put there meanwhile leads nowhere
+            # open each folder inside the one before, not by its path: nobody can exchange it for a link meanwhile
             for name in folders:
                 folder_path /= name
-                descriptor = os.open(name, FOLDER, dir_fd=descriptor)
+                descriptor = os.open(name, FOLDER_FLAGS, dir_fd=descriptor)
                 opened.callback(os.close, descriptor)
         except FileNotFoundError:
             raise
@@ -55,14 +56,14 @@ def _opened(path: Path, root: Path, folders: tuple[str, ...]) -> Iterator[int]:
 
 @contextmanager
 def _parent(path: Path) -> Iterator[int]:
-    """A descriptor of the folder that a run's file is in."""
+    """Yield a descriptor of the folder that contains a file of a run."""
     location = locate(path)
     with _opened(path, location.root, location.folders) as descriptor:
         yield descriptor
 
 
 def _refused(path: Path, mode: int, expected: str = "a file") -> UserError:
-    kind = KINDS.get(stat.S_IFMT(mode), "of unknown kind")
+    kind = KIND_NAMES.get(stat.S_IFMT(mode), "of unknown kind")
     return UserError(f"{shown(path)} is {kind}, not {expected} of the run; it was not read or written")
 
 
@@ -74,7 +75,10 @@ def _status_at(folder: int, name: str) -> os.stat_result | None:
 
 
 def _resolved(folder: int, path: Path) -> tuple[str, os.stat_result | None]:
-    """The name behind `best` and `last`, any other name as it is, and its status; refused unless regular."""
+    """Return the name to open and its status (None: missing): the target of `best` or `last`, else the name itself.
+
+    Raises UserError unless it is a regular file.
+    """
     name = path.name
     file_status = _status_at(folder, name)
     if file_status and LINK.fullmatch(name) and stat.S_ISLNK(file_status.st_mode):
@@ -94,7 +98,7 @@ def _target(folder: int, path: Path) -> str:
 
 
 def read_link(path: Path) -> str:
-    """The name of the file that the link `best` or `last` means; "" where there is none."""
+    """Return the name of the file that the link `best` or `last` points to; "" if there is no link."""
     try:
         with _parent(path) as folder:
             link_status = _status_at(folder, path.name)
@@ -106,7 +110,7 @@ def read_link(path: Path) -> str:
 
 
 def status(path: Path) -> os.stat_result | None:
-    """Size and times of a run's file, None where there is none; UserError where something else is in its place."""
+    """Return size and times of a file of a run, None if it is missing; UserError if something else has its name."""
     try:
         with _parent(path) as folder:
             return _resolved(folder, path)[1]
@@ -119,11 +123,11 @@ def exists(path: Path) -> bool:
 
 
 def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
-    """A run's file to read, of at most `most` bytes (its form's own limit where that is less); the caller closes it.
+    """Open a file of a run for reading; the caller closes it. `most`: limit in bytes, if below that of its form.
 
-    UserError where it is missing, not readable, a link, no regular file or larger; OSError where this process has no
-    descriptor or memory left. Its contents are not looked at. One that is replaced meanwhile stays readable as it was;
-    of one that grows more may be read than `most`.
+    Raises UserError if the file is missing, unreadable, a link, not a regular file or too large; OSError if this
+    process has no descriptors or memory left. The contents are not checked. If the file is replaced meanwhile, the old
+    bytes stay readable; if it grows, a reader may get more than `most` bytes.
     """
     limit = locate(path).most
     try:
@@ -144,9 +148,9 @@ def open_file(path: Path, most: int | None = None) -> io.BufferedReader:
 
 
 def open_to_write(path: Path, append: bool = False) -> BinaryIO:
-    """A run's file, unbuffered, to read and write in place, made if it is not there.
+    """Open a file of a run, unbuffered, to read and write in place; create it if it is missing.
 
-    For what grows (metrics.csv, run.log) or is locked: a crash may leave half a line; `replacing` leaves the old file.
+    For files that grow (metrics.csv, run.log) or are locked. A crash may leave half a line, unlike with `replacing`.
     """
     flags = os.O_RDWR | os.O_CREAT | (os.O_APPEND if append else 0)
     descriptor = _open(path, flags)
@@ -159,7 +163,7 @@ def open_to_write(path: Path, append: bool = False) -> BinaryIO:
 def _open(path: Path, flags: int) -> int:
     with _parent(path) as folder:
         name, _ = _resolved(folder, path)
-        descriptor = os.open(name, flags | PLAIN, 0o666, dir_fd=folder)
+        descriptor = os.open(name, flags | FILE_FLAGS, 0o666, dir_fd=folder)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -168,13 +172,13 @@ def _open(path: Path, flags: int) -> int:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """All of the file, as large as it was when it was opened; refused as by `open_file`."""
+    """Return all bytes that the file had when it was opened; errors as in `open_file`."""
     with open_file(path, most) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
 
 def read_json(path: Path, most: int | None = None) -> Any:
-    """The file's data, or one clear line when it is missing, damaged, or not a file."""
+    """Return the JSON value in the file; UserError, one line, if it is missing, damaged or not a file."""
     try:
         return json.loads(read_bytes(path, most).decode("utf-8"))
     except UserError:
@@ -185,10 +189,10 @@ def read_json(path: Path, most: int | None = None) -> Any:
 
 @contextmanager
 def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
-    """durable_file.replacing for a file of a run: readers see the old bytes or all of the new ones, never a part.
+    """Yield a file whose bytes replace the file at `path` when the block ends; readers see all old or all new bytes.
 
-    Where the block or the disk fails nothing has changed; OSError where the disk has no room. Once it ends well the
-    bytes survive a power cut, and so does the name unless `sync_name` is False.
+    If the block or the disk fails, nothing changes (OSError if the disk is full). After a normal end the bytes survive
+    a power cut, and so does the name unless `sync_name` is False. Like durable_file.replacing, for a file of a run.
     """
     with _parent(path) as folder:
         old_status = _status_at(folder, path.name)
@@ -199,19 +203,19 @@ def replacing(path: Path, sync_name: bool = True) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file in one instant."""
+    """Replace the file by this text in one step."""
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, data: object, sync_name: bool = True) -> None:
-    """Replace the file in one instant, as `replacing` does; TypeError for data that is not plain."""
+    """Replace the file by this JSON value in one step, as `replacing` does; TypeError if `data` is not plain data."""
     with replacing(path, sync_name) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
 def put(path: Path, text: str) -> bool:
-    """Make a file whole, in one instant, unless one of its name is there: then False, and that one stays as it is."""
+    """Create a complete file in one step and return True; return False, and change nothing, if the name is taken."""
     temporary_name = temporary(path).name
     with _parent(path) as folder:
         descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
@@ -230,13 +234,13 @@ def put(path: Path, text: str) -> bool:
 
 
 def copy(source: Path, target: Path) -> None:
-    """A file of one run into another, whole or not at all."""
+    """Copy a file of one run to another run, completely or not at all."""
     with open_file(source) as source_file, replacing(target) as target_file:
         shutil.copyfileobj(source_file, target_file, 1 << 20)
 
 
 def point(link: Path, name: str) -> None:
-    """Have `best` or `last` name a file beside it, in one instant; the folder is synced by the caller."""
+    """Make the link `best` or `last` point to a file beside it, in one step. The caller syncs the folder."""
     temporary_name = temporary(link).name
     with _parent(link) as folder:
         os.symlink(name, temporary_name, dir_fd=folder)
@@ -248,7 +252,7 @@ def point(link: Path, name: str) -> None:
 
 
 def rename(path: Path, name: str) -> None:
-    """Give a file of a run another name beside it, over what has that name; FileNotFoundError where it is not there."""
+    """Rename a file of a run within its folder, replacing a file of that name; FileNotFoundError if it is missing."""
     new_path = check(path.with_name(name))
     with _parent(path) as folder:
         _resolved(folder, path)
@@ -256,7 +260,7 @@ def rename(path: Path, name: str) -> None:
 
 
 def touch(path: Path) -> None:
-    """Give a file of a run the time that it is now for who keeps the folder; FileNotFoundError without one."""
+    """Set a file's time to now, by the clock of the machine that stores it; FileNotFoundError if it is missing."""
     descriptor = _open(path, os.O_RDONLY)
     try:
         os.utime(descriptor)
@@ -265,13 +269,13 @@ def touch(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file of a run, if it is there; of a link the link."""
+    """Delete a file of a run if it exists; of a link, the link itself."""
     with suppress(FileNotFoundError), _parent(path) as folder:
         os.unlink(path.name, dir_fd=folder)
 
 
 def list_names(folder: Path) -> list[str]:
-    """The sorted names of what lies in a run's folder or one of FOLDERS in it; [] where that is not there."""
+    """Return the sorted names in a run's folder or one of its FOLDERS; [] if that folder is missing."""
     try:
         with _opened(folder, *below(folder)) as descriptor:
             return sorted(os.listdir(descriptor))
@@ -280,7 +284,7 @@ def list_names(folder: Path) -> list[str]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a run's folder or one of FOLDERS in it, and those it lies in, where they are not there."""
+    """Create a run's folder or one of FOLDERS in it, and the folders above it, if they are missing."""
     root, subfolders = below(folder)
     root.mkdir(parents=True, exist_ok=True)
     for depth, name in enumerate(subfolders):
@@ -289,20 +293,20 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """durable_file.sync_folder for a folder of a run."""
+    """Make the names in a folder of a run survive a power cut (durable_file.sync_folder)."""
     with _opened(folder, *below(folder)) as descriptor:
         os.fsync(descriptor)
 
 
 def sync(path: Path) -> None:
-    """Make a run's file survive a power cut from now on; nothing where there is none."""
+    """Make a file of a run survive a power cut; do nothing if it is missing."""
     if exists(path):
         with open_file(path) as file:
             os.fsync(file.fileno())
 
 
 def sweep(folder: Path) -> int:
-    """Delete what other processes left half-written in a folder of a run; for who holds its lock."""
+    """Delete half-written files of other processes in a folder of a run; return how many. The caller holds its lock."""
     removed_count = 0
     for name in list_names(folder):
         name_match = TEMPORARY.fullmatch(name)
@@ -314,13 +318,13 @@ def sweep(folder: Path) -> int:
 
 
 def check(path: Path) -> Path:
-    """The path itself, for a library that insists on opening it: nothing is there, or a regular file."""
+    """Return the path if it is a regular file or missing, else raise UserError. For libraries that open files."""
     status(path)
     return path
 
 
 def check_folder(run: Path) -> None:
-    """UserError if anything in a run's folder, where this program would write, is not what its name says."""
+    """Raise UserError if a name in a run's folder that this program would write to is not a regular file."""
     for folder in ("", *FOLDERS):
         for name in list_names(run / folder):
             if any(file_form.name.fullmatch(name) and "/".join(file_form.folders) == folder for file_form in FORMS):

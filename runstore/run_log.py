@@ -1,6 +1,7 @@
-"""The logger "stride": plain lines on stdout and timestamped ones, without colours, in a run's run.log.
+"""The logger "stride": plain lines on stdout, and timestamped lines without colours in a run's run.log.
 
-Everything it changes in the process (handlers, warnings, the threads' exception hook) is put back on leaving.
+It also removes secrets from run.log (Hidden). What it changes in the process (handlers, warnings, the threads'
+exception hook) is restored at the end of `open_run_log`.
 """
 
 import io
@@ -24,15 +25,16 @@ from stride.utils.secret_forms import COMPILED, GUESSES, NAMED, PLAIN_VALUES, QU
 from stride.utils.user_error import UserError
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
-NOTE = logging.DEBUG + 5  # what is for the file alone, and no debugging
-MOST, KEPT = 4 << 20, 3  # bytes from which on a file is begun anew, and how many old ones there are
+NOTE = logging.DEBUG + 5  # level of lines that only run.log gets
+MAX_LOG_BYTES, OLD_LOGS = 4 << 20, 3  # size at which a new file is started; number of old files kept
 logging.addLevelName(NOTE, "NOTE")
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
-MARK = "[hidden:"
-LEAST = 8  # characters; what is shorter may stand in a text by chance
-NAMED_VALUE = r"(?=[^\s\"'`,;()]*\d)[^\s\"'`,;()]{8,}"  # no call or name of a source line in a traceback
-# what any of the forms needs to be there: most lines have none of it, and fifty searches of a line take a millisecond
-HINT = re.compile(
+HIDDEN_MARK = "[hidden:"
+MIN_SECRET_LENGTH = 8  # characters; a shorter value may occur in a text by chance
+# has a digit and no brackets, unlike names and calls in source lines of a traceback
+NAMED_VALUE = r"(?=[^\s\"'`,;()]*\d)[^\s\"'`,;()]{8,}"
+# every form of a secret contains one of these, most lines none: one search saves fifty, which take a millisecond
+SECRET_HINT = re.compile(
     r"[\w-]{11,}|://|-----|AAAA|(?i:pass|pwd|secret|credential|token|key|bearer|otp|pin|cookie|session|aws_|auth|sig|"
     r"basic|login|curl|hook|client|code)"
 )
@@ -40,38 +42,42 @@ HINT = re.compile(
 
 @cache
 def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return (kind, pattern) for each form of a secret that is replaced in run.log."""
     named_values = re.compile(rf"(?i)(?<![a-z])(?:{NAMED})s?{QUOTED}(?:=|: ?){QUOTED}{NAMED_VALUE}")
     return (*((kind, form) for kind, form in COMPILED if kind not in GUESSES), ("secret by its name", named_values))
 
 
 class Hidden:
-    """`Hidden()(text)`: the text with `[hidden: what]` in place of each; knows the values there are when it is made."""
+    """`Hidden()(text)` returns the text with `[hidden: KIND]` in place of each secret.
+
+    Values of environment variables with secret names are read when the object is created.
+    """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        secrets = {*_values(os.environ if environment is None else environment)}
-        self._values = sorted(secrets, key=lambda pair: -len(pair[0]))  # one may hold another
+        secrets = {*_secret_values(os.environ if environment is None else environment)}
+        self._secret_values = sorted(secrets, key=lambda pair: -len(pair[0]))  # longest first: one may contain another
 
     def __call__(self, text: str) -> str:
-        for value, kind in self._values:
-            text = text.replace(value, f"{MARK} {kind}]")
-        for kind, form in _forms() if HINT.search(text) else ():
-            text = form.sub(partial(_put, f"{MARK} {kind}]"), text)
+        for value, kind in self._secret_values:
+            text = text.replace(value, f"{HIDDEN_MARK} {kind}]")
+        for kind, form in _forms() if SECRET_HINT.search(text) else ():
+            text = form.sub(partial(_marked, f"{HIDDEN_MARK} {kind}]"), text)
         return text
 
 
-def _put(mark: str, found: re.Match[str]) -> str:
-    return found[0] if MARK in found[0] else mark
+def _marked(mark: str, match: re.Match[str]) -> str:
+    return match[0] if HIDDEN_MARK in match[0] else mark
 
 
-def _values(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _secret_values(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     named_values = [(value.strip(), f"${name[:40]}") for name, value in environment.items() if is_secret_name(name)]
     for value, kind in (*named_values, *((password, "a password of .netrc") for password in netrc_passwords())):
-        if len(value) >= LEAST and value.lower() not in PLAIN_VALUES:
+        if len(value) >= MIN_SECRET_LENGTH and value.lower() not in PLAIN_VALUES:
             yield from ((spelling, kind) for spelling in (value, repr(value)[1:-1], quote(value, safe="")))
 
 
 class _PlainText(logging.Formatter):
-    """Colour and cursor codes are for terminals; a file is read with less and grep, and handed on with bug reports."""
+    """Formats lines of run.log: without codes for colours and cursor, and without secrets."""
 
     def __init__(self, form: str) -> None:
         super().__init__(form)
@@ -81,10 +87,10 @@ class _PlainText(logging.Formatter):
         return self._hide(ANSI.sub("", super().format(record)))
 
 
-class _File(logging.FileHandler):
-    """A line that the disk has no room for is lost, and nothing else: what fails loudly is the training itself.
+class _RunLogFile(logging.FileHandler):
+    """Writes run.log. If the disk is full a line is lost, but nothing else fails: the training itself reports that.
 
-    A file of MOST bytes becomes run.log.1, that one run.log.2, ..; what was run.log.KEPT is gone.
+    A file of MAX_LOG_BYTES becomes run.log.1, the former run.log.1 becomes run.log.2, ...; OLD_LOGS of them are kept.
     """
 
     def _open(self) -> io.TextIOWrapper:
@@ -93,18 +99,18 @@ class _File(logging.FileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, UserError):
-            if self.stream is None or os.fstat(self.stream.fileno()).st_size >= MOST:
+            if self.stream is None or os.fstat(self.stream.fileno()).st_size >= MAX_LOG_BYTES:
                 self._rotate()
             super().emit(record)
 
     def _rotate(self) -> None:
-        """Where a name cannot be given the file just grows on."""
+        """Rename the old files; if that is not possible, the current file grows on."""
         if self.stream is not None:
             self.stream.close()
             self.stream = None  # the next line opens it
         log = Path(self.baseFilename)
         with suppress(OSError, UserError):
-            for number in range(KEPT - 1, 0, -1):
+            for number in range(OLD_LOGS - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     rename(log.with_name(f"{log.name}.{number}"), f"{log.name}.{number + 1}")
             rename(log, f"{log.name}.1")
@@ -117,8 +123,8 @@ class _File(logging.FileHandler):
             super().close()
 
 
-class _Stdout(logging.Handler):
-    """INFO and above (less is for the file); looks stdout up at every line: a live table replaces it for a while."""
+class _StdoutHandler(logging.Handler):
+    """Prints INFO and above. Looks up sys.stdout for every line, because a live table replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stdout, flush=True)
@@ -126,16 +132,16 @@ class _Stdout(logging.Handler):
 
 @contextmanager
 def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[logging.Logger]:
-    """`with open_run_log(run.run_log, quiet) as log: log.info(...)`.
+    """Set up the logger inside the block: `with open_run_log(run.run_log, quiet) as log: log.info(...)`.
 
-    The file also receives warnings (stderr shows them too, unless quiet) and the traceback of whatever leaves the
-    block or ends a thread. STRIDE_NO_RUN_LOG=1, or no path, means no file; then warnings stay as they are.
+    The file also receives warnings (stderr shows them too, unless quiet) and the traceback of an exception that leaves
+    the block or ends a thread. With STRIDE_NO_RUN_LOG=1 or without a path there is no file, and warnings are unchanged.
     """
     logger = logging.getLogger("stride")
     handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
     file = _file_handler(path)
-    new_handlers = [*([file] if file else []), *([] if quiet else [_Stdout(logging.INFO)])]
-    # never an empty list: then logging itself would print warnings on stderr, by its handler of last resort
+    new_handlers = [*([file] if file else []), *([] if quiet else [_StdoutHandler(logging.INFO)])]
+    # never an empty list: logging would then print warnings on stderr by its handler of last resort
     logger.handlers[:] = new_handlers or [logging.NullHandler()]
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
@@ -169,20 +175,20 @@ def open_run_log(path: Path | str | None, quiet: bool = False) -> Iterator[loggi
 def _file_handler(path: Path | str | None) -> logging.FileHandler | None:
     if path is None or os.environ.get("STRIDE_NO_RUN_LOG") == "1":
         return None
-    handler = _File(path, mode="a", encoding="utf-8")
+    handler = _RunLogFile(path, mode="a", encoding="utf-8")
     handler.setFormatter(_PlainText("%(asctime)s %(levelname)-7s %(message)s"))
     return handler
 
 
 def _append(file: logging.FileHandler | None, level: int, message: str, exc_info: ExcInfo | None = None) -> None:
-    """A record for the file alone: Python itself shows it on stderr."""
+    """Write a record to the file only, because Python itself shows it on stderr."""
     if file:
         file.handle(logging.LogRecord("stride", level, "", 0, message, None, exc_info))
 
 
 def _divert(log: logging.FileHandler, quiet: bool) -> None:
-    """Warnings and dying threads leave a line in the file first, then go where they went before."""
-    # not logging.captureWarnings, which would take them from stderr
+    """Write warnings and exceptions of threads to the file first, then pass them to where they went before."""
+    # not logging.captureWarnings: with it, stderr would not show them
     show_before, hook_before = warnings.showwarning, threading.excepthook
 
     def showwarning(

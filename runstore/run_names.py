@@ -1,6 +1,6 @@
-"""Names of a run's files and the folder of each; files with names of any other form are not ours.
+"""The names that files of a run may have, the folder of each, and the root of all runs. run_files uses it.
 
-Nothing is opened here. No torch.
+A file whose name has none of these forms is not a file of a run. Nothing is opened here. No torch.
 """
 
 import os
@@ -17,23 +17,24 @@ from stride.utils.user_error import UserError
 
 SEGMENT = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{16}\.rows")  # first, last and hash of a replay memory's rows
 CHECKPOINT = re.compile(r"(?:epoch|step)=[0-9]{1,18}")
-PLAYED = re.compile(rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4")  # by run_play.py
+PLAYED = re.compile(
+    rf"play-({CHECKPOINT.pattern})-seed([0-9]{{1,20}})-episode([0-9]{{1,18}})\.mp4"
+)  # run_play.py's video
 LINK = re.compile(r"(?:best|last)\.(?:ckpt|json)")
-GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # runs that belong together: of one command, or of one --group
-TIMED = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # a group that nobody gave a name
-OF_GROUP = ("groups", GROUP.pattern)  # a group's folder, in that of all runs
-CLAIM = re.compile(r"[0-9a-f]{32}")  # which run of a group has a config of this hash
-FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # of a run
+GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # name of a group: runs of one command, or of one --group
+TIMED = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")  # name of a group that was started without --group
+OF_GROUP = ("groups", GROUP.pattern)  # patterns of the folders from the runs root to a group's folder
+CLAIM = re.compile(r"[0-9a-f]{32}")  # file named by a config's hash; it contains the id of the group's run with it
+FOLDERS = ("checkpoints", "checkpoints/segments", "videos", "logs")  # in a run's folder
 
 
 class Form(NamedTuple):
-    """Pattern of a file's name, the folders of the run that it may be in (each a pattern), and how many bytes are
-    read at most."""
+    """A kind of file: pattern of its name, patterns of the folders between the run and it, limit in bytes."""
 
     name: re.Pattern[str]
     folders: tuple[str, ...]
     most: int
-    there_only: bool = False  # elsewhere it is no name of a run's file
+    there_only: bool = False  # whether the name counts only in these folders; else also directly in the run's folder
 
 
 FORMS = (
@@ -44,7 +45,7 @@ FORMS = (
     Form(re.compile(r"metrics\.csv"), (), 1 << 30),
     Form(re.compile(r"metrics\.mmap"), (), 512 << 20),
     Form(re.compile(r"metrics\.damaged-[0-9]{1,6}\.csv"), (), 1 << 30),
-    Form(re.compile(r"run\.log(?:\.[1-9])?"), (), 1 << 30),  # with a number: what was written before
+    Form(re.compile(r"run\.log(?:\.[1-9])?"), (), 1 << 30),  # with a number: an older part
     Form(re.compile(r"report\.md"), (), 16 << 20),
     Form(re.compile(r"labels\.json"), (), 1 << 16),
     Form(re.compile(r"dreams\.json"), (), 1 << 20),
@@ -56,14 +57,14 @@ FORMS = (
     Form(PLAYED, ("videos",), 4 << 30),
     Form(re.compile(rf"{TIMED.pattern}\.json"), ("groups",), 1 << 20),  # a group's plan before groups had folders
     Form(re.compile(r"curve\.svg|debug\.csv|trace\.json"), ("logs",), 1 << 30),
-    # TensorBoard's: when, then where and by which process
+    # TensorBoard's: time, then host and process
     Form(re.compile(r"events\.out\.tfevents\.[0-9]{1,20}(?:\.[A-Za-z0-9._-]{1,200})?"), ("logs",), 1 << 30, True),
-    Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # a sink's own
+    Form(re.compile(r"[a-z0-9_]{1,40}\.(?:csv|jsonl?|txt)"), ("logs",), 1 << 30, there_only=True),  # any sink's file
 )
 
 
 class FilePlace(NamedTuple):
-    """Where a file of a run is: the folder that is trusted to be one, those below it, its name there."""
+    """Where a file is: the run's folder (trusted), the folders below it, the file's name, its limit in bytes."""
 
     root: Path
     folders: tuple[str, ...]
@@ -72,7 +73,7 @@ class FilePlace(NamedTuple):
 
 
 def locate(path: Path) -> FilePlace:
-    """The run's folder and the way from there to the file, by the form of the name alone."""
+    """Split a path into the run's folder and the way to the file, by the name's form; UserError if none fits."""
     for form in FORMS:
         root, folders = _climb(path.parent, form.folders)
         placed = not form.there_only or len(folders) == len(form.folders)
@@ -81,27 +82,31 @@ def locate(path: Path) -> FilePlace:
     raise UserError(f"{shown(path)} is not the name of a run's file")
 
 
-def _climb(folder: Path, wanted: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+def _climb(folder: Path, patterns: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """Go up from `folder` while its name matches the last one of `patterns`; return the end and the names passed."""
     subfolders: tuple[str, ...] = ()
-    for name in wanted[::-1]:
-        if not re.fullmatch(name, folder.name):
+    for pattern in patterns[::-1]:
+        if not re.fullmatch(pattern, folder.name):
             break
         folder, subfolders = folder.parent, (folder.name, *subfolders)
     return folder, subfolders
 
 
 def below(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """The run's folder, and the names from there to this one of FOLDERS, or of a group's; of any other itself."""
-    for way in ((*OF_GROUP, "claims"), OF_GROUP):
-        root, names = _climb(folder, way)
-        if len(names) == len(way):
+    """Return the run's (or runs) folder and the names from there to `folder`, which may be one of FOLDERS or a group's.
+
+    Any other folder is returned as it is, with no names.
+    """
+    for folders in ((*OF_GROUP, "claims"), OF_GROUP):
+        root, names = _climb(folder, folders)
+        if len(names) == len(folders):
             return root, names
-    ways = [folder.split("/") for folder in FOLDERS]
-    return _climb(folder, next((tuple(way) for way in ways if way[-1] == folder.name), ()))
+    folder_lists = [folder.split("/") for folder in FOLDERS]
+    return _climb(folder, next((tuple(folders) for folders in folder_lists if folders[-1] == folder.name), ()))
 
 
 def shown(path: Path) -> str:
-    """The path in a line: printable and not too long."""
+    """Return the path for a message: printable, and at most 200 characters."""
     printable_text = "".join(c if c.isprintable() else "?" for c in str(path))
     return printable_text if len(printable_text) <= 200 else f"...{printable_text[-197:]}"
 
@@ -112,7 +117,7 @@ STAMP = re.compile(r"\d{8}-\d{6}-")
 
 @contextmanager
 def runs_in(folder: str) -> Iterator[None]:
-    """Runs are made in this folder while the block lasts, by this process and by those that it starts."""
+    """Set the runs root to this folder inside the block, for this process and those that it starts."""
     before = os.environ.get("STRIDE_RUNS")
     os.environ["STRIDE_RUNS"] = folder
     try:
@@ -125,13 +130,16 @@ def runs_in(folder: str) -> Iterator[None]:
 
 @contextmanager
 def temporary_runs() -> Iterator[Path]:
-    """A folder for the runs of the block, deleted at its end."""
+    """Yield a temporary runs root, which is deleted at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="stride-runs-") as folder, runs_in(folder):
         yield Path(folder)
 
 
 def runs_root() -> Path:
-    """The folder of all runs: $STRIDE_RUNS, or the project's (`default_runs`); a folder, or nothing yet."""
+    """Return the folder of all runs: $STRIDE_RUNS, or the project's (`default_runs`). It may not exist yet.
+
+    Raises UserError if it is not a folder or cannot be read.
+    """
     from_environment = os.environ.get("STRIDE_RUNS")
     root = Path(from_environment or default_runs()).absolute()
     description = "STRIDE_RUNS is" if from_environment else "the folder of runs is"
@@ -148,7 +156,7 @@ def runs_root() -> Path:
 
 
 def check_id(run_id: str) -> str:
-    """The id itself, if it can only name a folder directly under the runs root; whatever came from outside."""
+    """Return the id if it can only name a folder directly below the runs root, else raise UserError."""
     if not ID.fullmatch(run_id) or ".." in run_id:
         shown = run_id if len(run_id) <= 60 else f"{run_id[:57]}..."
         raise UserError(f"{shown!r} is not a run id: at most 128 letters, digits, '.', '_', '-' and '@', no '..'")

@@ -1,6 +1,7 @@
-"""How a run stands at this instant, in a word that every screen uses: what it says of itself against what can be seen.
+"""The state of a run at this moment, in one word that every screen uses: live, silent, halted, dead, ...
 
-A run that says it is running is believed only as long as its process lives; how long ago it was heard tells the rest.
+config.json may still say "running" after its process died. So this module also looks at the run's process, and at how
+long ago it wrote anything.
 """
 
 import os
@@ -21,19 +22,21 @@ LIVE, SILENT, HALTED = "live", "silent", "halted"
 FAILED, DEAD, FINISHED = "failed", "dead", "finished"
 IN_TRAINING = (LIVE, SILENT, HALTED)  # a process holds the run
 STATES = (*IN_TRAINING, *UNENDED, FAILED, DEAD, FINISHED)
-WAITING, ENDED = (metrics_layout.STATES[stored_state] for stored_state in (metrics_layout.PAUSED, metrics_layout.ENDED))
-BEAT_LOST = 4.0  # seconds: metrics.mmap has a heartbeat a second
-SILENT_AFTER = 300.0  # of a run without one: a row may take minutes
-BEGINNING = 2.0  # seconds: between a folder's making and its lock
+FILE_WAITING = metrics_layout.STATES[metrics_layout.PAUSED]  # words that metrics.mmap uses
+FILE_ENDED = metrics_layout.STATES[metrics_layout.ENDED]
+HEARTBEAT_TIMEOUT = 4.0  # seconds without a heartbeat in metrics.mmap, which comes once a second
+SILENT_AFTER = 300.0  # seconds without a write, for runs without a heartbeat: one row may take minutes
+START_SECONDS = 2.0  # seconds that a new run may exist before its process locks it
 
 
 def state_of(folder: Path, facts: Mapping[str, object]) -> str:
-    """One of STATES, of the run in `folder` whose config.json holds `facts`; what a newer program says passes as it is.
+    """Return one of STATES for the run in `folder` with config.json `facts`. A newer version's words are passed on.
 
-    silent: its process lives and was not heard for long; halted: by Ctrl-Z or SIGSTOP, or a loop of one's own says that
-    it waits; paused: it ended where it was told to, and goes on another time; dead: it ended without a word. A loop of
-    somebody's own has no config.json: its metrics.mmap tells it all. Of a process elsewhere nothing can be seen but
-    what it writes.
+    silent: its process lives, but gave no sign for long. halted: stopped by Ctrl-Z or SIGSTOP, or a user's own training
+    loop says that it waits. paused: ended at --pause-at, can be resumed. dead: its process ended without a message.
+
+    A user's own training loop has no config.json (`facts` is {}): then metrics.mmap alone decides. Of a process on
+    another machine only what it writes can be seen.
     """
     if not facts:
         return _state_of_file(folder)
@@ -44,63 +47,66 @@ def state_of(folder: Path, facts: Mapping[str, object]) -> str:
     if lock_owner is None:
         return _abandoned(folder)
     if not is_here(lock_owner):
-        return judged(False, _last_write(folder), SILENT_AFTER)
-    return judged(stopped(lock_owner["pid"]), *_silence(folder, lock_owner["pid"]))
+        return live_state(False, _last_write(folder), SILENT_AFTER)
+    return live_state(stopped(lock_owner["pid"]), *_silence(folder, lock_owner["pid"]))
 
 
 def still_dead(folder: Path) -> bool:
-    """Whether nobody holds a run that was dead and whose files have not changed."""
+    """Whether no process holds a run that was dead before and whose files have not changed."""
     return owner(folder) is None
 
 
-def judged(halted: bool, silence: float, most: float) -> str:
-    """The state of a run whose process lives: silent after more than `most` seconds of `silence`."""
+def live_state(halted: bool, silence: float, most: float) -> str:
+    """Return the state of a run whose process lives: silent if its last sign is more than `most` seconds ago."""
     return HALTED if halted else SILENT if silence > most else LIVE
 
 
 def _abandoned(folder: Path) -> str:
-    """The status of a run that no process holds: as it ended, else dead, unless it was created a moment ago."""
+    """Return the state of a run without a process: its status if it ended, live if just created, else dead."""
     try:
         status = str(read_facts(folder).get("status", "?"))
     except UserError:
         return DEAD
     if status != "running":
         return status
-    is_starting = not os.path.lexists(folder / NAME) and _since(folder / "config.json") < BEGINNING
+    is_starting = not os.path.lexists(folder / NAME) and _seconds_since_write(folder / "config.json") < START_SECONDS
     return LIVE if is_starting else DEAD
 
 
 def _state_of_file(folder: Path) -> str:
+    """Return the state of a user's own training loop, from metrics.mmap."""
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as metrics_reader:
             snapshot = metrics_reader.read()
-            if snapshot.state == ENDED:
+            if snapshot.state == FILE_ENDED:
                 return snapshot.result if snapshot.result in (*UNENDED, FAILED) else FINISHED
             if not metrics_reader.lives():
                 return DEAD
-            halted = stopped(metrics_reader.origin.pid) or snapshot.state == WAITING
-            return judged(halted, metrics_reader.silence(), BEAT_LOST)
+            halted = stopped(metrics_reader.origin.pid) or snapshot.state == FILE_WAITING
+            return live_state(halted, metrics_reader.silence(), HEARTBEAT_TIMEOUT)
     except UserError:
         return DEAD
 
 
 def _silence(folder: Path, pid: int) -> tuple[float, float]:
-    """Seconds since its process was heard, and how many are too many: by its heartbeat, else by when it last wrote."""
+    """Return seconds since the process's last sign of life (heartbeat, else last write), and how many are too many."""
     try:
         with closing(MetricsReader(folder / metrics_layout.NAME)) as metrics_reader:
-            if metrics_reader.origin.pid == pid and metrics_reader.lives() and metrics_reader.read().state != ENDED:
-                return metrics_reader.silence(), BEAT_LOST
-    except UserError:  # none yet, or not of this kind: the other files tell
+            is_writer = metrics_reader.origin.pid == pid and metrics_reader.lives()
+            if is_writer and metrics_reader.read().state != FILE_ENDED:
+                return metrics_reader.silence(), HEARTBEAT_TIMEOUT
+    except UserError:  # no metrics.mmap yet, or a damaged one: the times of the other files decide
         pass
     return _last_write(folder), SILENT_AFTER
 
 
 def _last_write(folder: Path) -> float:
-    return min(_since(folder / name) for name in ("config.json", "metrics.csv", "run.log"))
+    """Return seconds since the run last wrote one of its files."""
+    return min(_seconds_since_write(folder / name) for name in ("config.json", "metrics.csv", "run.log"))
 
 
-def _since(path: Path) -> float:
-    """Seconds since a file was written; of whatever lies there itself, which nobody opens here."""
+def _seconds_since_write(path: Path) -> float:
+    """Return seconds since the file was written, infinity if it is missing. Links are not followed."""
     try:
         return time.time() - os.lstat(path).st_mtime
     except OSError:

@@ -1,6 +1,8 @@
-"""Runs of one command, which differ in their seeds, or in a few words, too: what was asked for, and the runs it became.
+"""Groups of runs that one command started: which runs were asked for (the plan), and which run each one became.
 
-runstore/many/group_training.py trains them; what people see and read of a group is in report/group*.py. No torch.
+A group is, for example, five seeds of a variant, or all combinations of two settings. plan.json lists config hashes
+("keys"); the file claims/<key> has the id of the run with that config, so that a repeated command finds it.
+runstore/many/group_training.py trains groups; report/group*.py shows them. No torch.
 """
 
 import hashlib
@@ -19,16 +21,16 @@ from stride.utils.user_error import UserError, nearest
 
 
 class SeedPart(NamedTuple):
-    """Runs of a group that differ in nothing but their seed."""
+    """Runs of a group that differ only in their seed."""
 
     words: tuple[str, ...]
-    """what train.py is told of them"""
+    """the arguments of train.py that they have in common"""
     seeds: tuple[int, ...]
     keys: tuple[str, ...] = ()
-    """the hash of each one's config, by which its claim is called; none of groups older than claims"""
+    """the hash of each run's config, which names its claim; () in groups of older versions"""
 
     def pairs(self) -> list[tuple[int, str]]:
-        """Each seed with its key."""
+        """Return (seed, key) of each run; the key is "" if there are none."""
         return [*zip(self.seeds, self.keys or [""] * len(self.seeds), strict=True)]
 
 
@@ -37,21 +39,21 @@ class GroupPlan(NamedTuple):
 
     parts: tuple[SeedPart, ...] = ()
     asked: tuple[str, ...] = ()
-    """what was typed of several parts"""
+    """what was typed, if there are several parts"""
 
     @property
     def labels(self) -> list[str]:
-        """The arguments of each part that the others do not have; "" of a single one."""
+        """For each part, the arguments that not all parts have; "" if there is only one part."""
         common_words: set[str] = set.intersection(*({*part.words} for part in self.parts)) if self.parts else set()
         return [" ".join(word for word in part.words if word not in common_words) for part in self.parts]
 
     @property
     def keyed(self) -> bool:
-        """Whether its runs are found by their claims."""
+        """Whether the runs are found by their claims."""
         return any(key for part in self.parts for key in part.keys)
 
     def joined(self, more: "GroupPlan") -> "GroupPlan":
-        """The runs of both plans, each once."""
+        """Return a plan with the runs of both plans, each once."""
         pairs = {part.words: part.pairs() for part in self.parts}
         planned_keys = {key for part in self.parts for key in part.keys}
         for part in more.parts:
@@ -62,8 +64,7 @@ class GroupPlan(NamedTuple):
 
 
 class SeedJob(NamedTuple):
-    """A run to be trained: its seed, what train.py is told, its folder where there is one, the key of its claim, and
-    what tells its part from others."""
+    """A run to train: seed, arguments of train.py, its folder if it exists, its claim's key, the label of its part."""
 
     seed: int
     words: tuple[str, ...]
@@ -72,7 +73,7 @@ class SeedJob(NamedTuple):
     label: str = ""
 
     def is_of(self, run: RunDir, group: str, facts: Mapping[str, object]) -> bool:
-        """Whether this is the run that this job has begun."""
+        """Whether `run` is the one that this job has started."""
         is_same = facts.get("group") == group and facts.get("seed") == self.seed
         return is_same and (not self.key or run_of(group, self.key) == run.id)
 
@@ -85,7 +86,7 @@ class Member(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A seed that a group was asked for, and its run, None where it was never begun."""
+    """A run that a group was asked for, by its seed, and what it became: its folder, None if it never started."""
 
     seed: int
     run: RunDir | None = None
@@ -101,12 +102,12 @@ class Standing(NamedTuple):
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """How its last training ended; {} where none did."""
+        """How its last training ended; {} if none ended."""
         return mapping(self.facts.get("outcome")) if self.status != "failed" else {}
 
 
 class Ending(NamedTuple):
-    """How a group's command ended: how many of its jobs did not end well, and what stopped it, "" for nothing."""
+    """How a group's command ended: how many of its jobs did not end well, and the signal that stopped it, or ""."""
 
     unfinished: int
     jobs: int
@@ -114,33 +115,33 @@ class Ending(NamedTuple):
 
 
 class Watcher:
-    """Receives events of a group while it trains: begin, then began, look and ended in any number, then end."""
+    """Receives events of a group in training: begin; then began, look and ended, any number of times; then end."""
 
     def begin(self, group: str, jobs: Sequence[SeedJob], workers: int) -> None:
-        """Before the first of them is started."""
+        """Called before the first process is started."""
 
     def began(self, index: int) -> None:
-        """The process of this job was started."""
+        """Called when the process of this job was started."""
 
     def look(self) -> None:
-        """Some twenty times a second, while nothing ends."""
+        """Called about twenty times a second while no process ends."""
 
     def ended(self, index: int, code: int, line: str) -> None:
-        """Its exit code as a shell has it, and the last line that it said."""
+        """Called with a job's exit code, as a shell shows it, and the last line that it printed."""
 
     def end(self, group: str, ending: Ending | None) -> None:
-        """Nothing comes after this; None: an error, which others tell, broke off the group."""
+        """Called last. None: an error, reported elsewhere, broke off the group."""
 
 
 def find_group(selector: str) -> str:
-    """The group that `group:NAME`, `group:@last` or `@last-group` names, or one line with the nearest."""
+    """Return the group named by `group:NAME`, `group:@last` or `@last-group`; UserError, with the nearest, if none."""
     name = parse_selector(selector).name
-    newest_runs: dict[str, str] = {}  # by group, the id of its newest run
+    newest_runs: dict[str, str] = {}  # group -> id of its newest run
     for line in run_lines():
         newest_runs.setdefault(line.group, line.id)
     planned = {name.removesuffix(".json") for name in list_names(root_of_groups())}
     group_names = {name for name in newest_runs.keys() | planned if GROUP.fullmatch(name)}
-    if name == "@last" and group_names:  # ids of runs, and names of groups that nobody named, begin with the time
+    if name == "@last" and group_names:  # ids of runs, and names of groups without --group, start with the time
         times = {name: name for name in group_names if TIMED.fullmatch(name)} | newest_runs
         return max(group_names, key=lambda name: (times.get(name, ""), name))
     if name not in group_names:
@@ -153,14 +154,14 @@ def _short(name: str) -> str:
 
 
 def members(group: str) -> list[Member]:
-    """The runs of a group, oldest first."""
+    """Return the runs of a group, oldest first."""
     return [Member(run, facts) for run, facts in sound_runs(group)][::-1]
 
 
 def standings(group: str) -> list[Standing]:
-    """Every run that was asked for, in that order; then runs that nobody planned.
+    """Return every run that was asked for, in the plan's order; then runs of the group that are not in the plan.
 
-    A run is found by its claim; where there are none, it is the newest with its seed.
+    A run is found by its claim; in groups without claims, it is the newest run with the seed.
     """
     group_members = members(group)
     by_id = {member.run.id: member for member in group_members}
@@ -190,7 +191,7 @@ def _seed(member: Member) -> int:
 
 
 def needs_of(group: str) -> tuple[int, int]:
-    """Threads and GPUs that one of its runs may take."""
+    """Return (threads, GPUs) that one run of the group may use."""
     configs = [mapping(member.facts.get("config")) for member in members(group)]
     thread_counts = [config.get("threads") for config in configs]
     threads = max((count for count in thread_counts if isinstance(count, int)), default=1)
@@ -198,12 +199,12 @@ def needs_of(group: str) -> tuple[int, int]:
 
 
 def folder_of(group: str) -> Path:
-    """Where a group's plan and report lie, beside the runs, which are elsewhere."""
+    """Return the folder of a group's plan and report; the runs themselves are in the runs root."""
     return root_of_groups() / group
 
 
 def write_plan(group: str, plan: GroupPlan) -> None:
-    """Store the plan beside the runs: a group that is stopped early has seeds without a run."""
+    """Store a group's plan, so that seeds without a run are known if the group is stopped early."""
     parts = [{"words": [*part.words], "seeds": [*part.seeds], "keys": [*part.keys]} for part in plan.parts]
     try:
         make_folder(folder_of(group))
@@ -213,12 +214,12 @@ def write_plan(group: str, plan: GroupPlan) -> None:
 
 
 def read_plan(group: str) -> GroupPlan:
-    """An empty one where the runs alone are left of a group."""
+    """Return a group's plan; an empty one if there is no plan.json."""
     if not GROUP.fullmatch(group):
-        return GroupPlan()  # of runs that somebody else groups
+        return GroupPlan()  # a name that another program gave
     path = folder_of(group) / "plan.json"
     if not exists(path) and TIMED.fullmatch(group):
-        path = root_of_groups() / f"{group}.json"  # of groups that had no folder yet
+        path = root_of_groups() / f"{group}.json"  # older versions made no folder for a group
     if not exists(path):
         return GroupPlan()
     content = read_json(path)
@@ -233,6 +234,7 @@ def read_plan(group: str) -> GroupPlan:
 
 
 def _part(content: object, path: Path) -> SeedPart:
+    """Check a part of plan.json; invalid seeds and keys are left out."""
     fields = content if isinstance(content, dict) else {"words": None}
     words, seeds, keys = (fields.get(name, []) for name in ("words", "seeds", "keys"))
     if not (isinstance(words, list) and isinstance(seeds, list) and isinstance(keys, list)):
@@ -243,29 +245,29 @@ def _part(content: object, path: Path) -> SeedPart:
 
 
 def outcomes(group: str) -> list[dict[str, Any]]:
-    """How each finished run of a group ended, oldest first."""
+    """Return the outcome of each finished run of a group, oldest first."""
     endings = [member.facts.get("outcome") for member in members(group) if member.facts.get("status") == "finished"]
     return [outcome for outcome in endings if isinstance(outcome, dict)]
 
 
 def key_of(config: Mapping[str, object]) -> str:
-    """The hash of a config in plain data, its seed included."""
+    """Return the hash of a config (plain data, with its seed), 32 hex digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def claimed(group: str, config: Mapping[str, object]) -> str:
-    """The id of the group's run with this config, "" where nobody has begun it."""
+    """Return the id of the group's run with this config, "" if there is none yet."""
     return run_of(group, key_of(config))
 
 
 def run_of(group: str, key: str) -> str:
-    """The id of the group's run whose config has this hash, "" where nobody has begun it."""
+    """Return the id of the group's run whose config has this hash, "" if there is none yet."""
     path = _path(group, key)
     return _read(path) if exists(path) else ""
 
 
 def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
-    """Have the group's run with this config be called `run_id`, or learn what it is called already."""
+    """Record `run_id` as the group's run with this config and return it; an id recorded earlier wins."""
     path = _path(group, key_of(config))
     try:
         make_folder(path.parent)
@@ -275,7 +277,7 @@ def claim(group: str, config: Mapping[str, object], run_id: str) -> str:
 
 
 def check_group(name: str) -> str:
-    """The name itself, if it can only name a folder in that of all groups."""
+    """Return the name if it can only name a folder directly in groups/, else raise UserError."""
     if not GROUP.fullmatch(name):
         raise UserError(
             f"--group {_short(name)!r}: a group's name has at most 64 letters, digits, '.', '_' and '-', and starts "

@@ -1,4 +1,4 @@
-"""A run, or a group of runs, as a person names it; only the words are read here, nothing is looked up. No torch.
+"""Parse how a person names a run or a group of runs. Only the text is read; nothing is looked up. No torch.
 
     @last                    the newest run
     @best[:ENV[:VARIANT]]    the one with the best evaluation
@@ -7,7 +7,7 @@
     group:NAME, group:@last  a group; @last-group is an older name of the latter
     hub:USER/REPO[@REVISION] a published run
 
-RunDir.find, seed_group.find_group and publishing/hub_run.py find what they name.
+RunDir.find, seed_group.find_group and publishing/hub_run.py then find the run.
 """
 
 import os
@@ -18,11 +18,11 @@ HUB_PREFIX, GROUP_PREFIX = "hub:", "group:"
 
 
 class Selector(NamedTuple):
-    """The parts of what was typed."""
+    """The parts of a selector."""
 
     kind: Literal["last", "best", "id", "path", "group", "hub"]
     name: str
-    """@best: the environment; group: its name or @last; hub: USER/REPO; else all of the text"""
+    """@best: the environment; group: its name or @last; hub: USER/REPO; otherwise the whole text"""
     detail: str = ""
     """@best: the variant; hub: the revision"""
 
@@ -44,16 +44,16 @@ def parse_selector(text: str) -> Selector:
 
 
 def names_group(text: str) -> bool:
-    """Whether a group is named where a run can be."""
+    """Whether the text names a group rather than a run."""
     return parse_selector(text).kind == "group"
 
 
 def names_published(text: str) -> bool:
-    """Whether a run on the Hub is named."""
+    """Whether the text names a run on the Hub."""
     return parse_selector(text).kind == "hub"
 
 
 def group_selectors(text: str) -> list[str]:
-    """`group:A,group:B` as a list of selectors; `group:` may be written before the first alone."""
+    """Return `group:A,group:B` as a list of selectors; `group:` may be omitted after the first."""
     group_names = [parse_selector(word.strip()).name for word in text.split(",") if word.strip()]
     return [f"{GROUP_PREFIX}{name}" for name in group_names]

@@ -16,7 +16,7 @@ HOME = os.path.dirname(os.path.realpath(__file__))
 if not os.path.isdir(os.path.join(HOME, "agents")):  # a checkout: agents/, config/, ... are beside this folder
     __path__ = [HOME, os.path.dirname(HOME)]
 
-if TYPE_CHECKING:  # for editors
+if TYPE_CHECKING:  # for editors and type checkers
     from stride.agents.experience.rollout_buffer import RolloutBuffer as RolloutBuffer
     from stride.agents.networks.encoders import RunningNorm as RunningNorm
     from stride.environments import async_pool as async_pool

@@ -1,6 +1,6 @@
-"""`stride train|play|...`: each is a module of stride/commands, run as a program.
+"""The command `stride`: `stride train`, `stride play`, ... each run a module of stride/commands as a program.
 
-Nothing heavy is imported here: what --help, --version and a mistyped word need is a table.
+Nothing slow is imported here: --help, --version and mistyped words need only a table.
 """
 
 import os
@@ -26,7 +26,7 @@ def main() -> NoReturn:
 
 def run_command(argv: list[str]) -> int:
     """Run the command that the first word names, with the rest as its arguments."""
-    # a shell asks for words that complete a line: argcomplete's variable, the line is in COMP_LINE
+    # Tab was pressed in a shell: argcomplete sets this variable, and COMP_LINE has the line to complete
     command_name, *arguments = ["completion"] if "_ARGCOMPLETE" in os.environ else argv or ["--help"]
     commands = {command.name: command for command in COMMANDS}
     if command_name in ("-h", "--help", "help"):
@@ -49,7 +49,7 @@ def help_text() -> str:
 
 
 def become(command: Command, rest: list[str]) -> int:
-    """The four that have a file at the top (train.py, ...) start a Python of their own; the others run here."""
+    """Run a command: the four with a file at the top (train.py, ...) in a new Python process, the others here."""
     arguments = [*command.words, *rest]
     if command.at_top:
         os.environ[CALLED] = "1"

@@ -1,7 +1,7 @@
-"""Environments from Python, without a training: facts about one, many worlds stepped together or as they are ready.
+"""Use environments from Python without a training: facts about one, many stepped together, or each as it gets ready.
 
-An environment is named as on the command line, `CartPole-v1`, `ALE/Pong-v5`, `my_module:Mine-v0`; keywords are the keys
-of a config that are about it: env_kwargs, env_wrappers, frame_stack, max_episode_steps, workers, ...
+An environment is named as on the command line: `CartPole-v1`, `ALE/Pong-v5`, `my_module:Mine-v0`. Keywords are config
+keys about the environment: env_kwargs, env_wrappers, frame_stack, max_episode_steps, workers, ...
 """
 
 import os
@@ -18,8 +18,8 @@ from stride.envs_gym.wrappers.registry import world_kwargs, wrappers_of
 from stride.utils.devices import training_device
 from stride.utils.user_error import UserError, nearest
 
-STEP_LIMIT = 60.0  # seconds that a step of a world in a pool may take, where step_timeout says nothing
-ANY_BUDGET = 1 << 30  # nothing is trained
+STEP_SECONDS = 60.0  # time limit of a step in a pool, if step_timeout is not set
+ANY_BUDGET = 1 << 30  # a config needs a budget, although nothing is trained
 
 
 def env_info(env_id: str, **keys: object) -> EnvInfo:
@@ -50,14 +50,14 @@ def async_pool(env_id: str, num_envs: int, workers: int | None = None, **keys: o
             world_kwargs(config),
             config.max_episode_steps,
             workers,
-            config.step_timeout or STEP_LIMIT,
+            config.step_timeout or STEP_SECONDS,
             wrappers_of(config),
             origin=world_origin(config),
         )
 
 
 def _config(env_id: str, keys: dict[str, object]) -> Config:
-    """A config that says only what the worlds are; UserError names a key that is wrong."""
+    """Return a config that describes only the environments; UserError names a key that is wrong."""
     types = hints(Config)
     for key in keys:
         if key not in types:

@@ -1,6 +1,6 @@
-"""Runs from Python: `train` and `load` take the words of the command line as arguments, and hand back a run.
+"""Train and load runs from Python: `train` and `load` take the words of the command line as arguments and return a run.
 
-What is wrong is a UserError of one line, before anything begins.
+Wrong arguments raise a UserError of one line before anything starts.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from stride.commands.train import train_run  # isort: skip  # before whoever imports Lightning: it knows how
+from stride.commands.train import train_run  # isort: skip  # before any import of Lightning: it does that in its way
 
 from stride.agents.trained.loading import LoadedRun, load_run
 from stride.commands.train_arguments import parse_arguments
@@ -61,9 +61,9 @@ def train(
         arguments_typed += [override_text(key, value) for key, value in changes.items()]
         arguments = parse_arguments([*arguments_typed, *["-q"] * quiet])
         with called("train", arguments_typed):
-            code, run = train_run(replace(arguments, debug=False))  # whoever debugs a program debugs more than this
+            code, run = train_run(replace(arguments, debug=False))  # a debugger attached to the program changes nothing
         if code > 128:
-            signal.raise_signal(code - 128)  # all is saved: now it is the program's own
+            signal.raise_signal(code - 128)  # the run is saved; now the program itself gets the signal
         if run is None:
             raise KeyboardInterrupt
         return load_run(str(run.path), trust=trust)
@@ -86,7 +86,7 @@ def load(
 
 
 def _check_call(config_id: str, has_env: bool, algo: str, flags: dict[str, str]) -> None:
-    """UserError where the arguments do not go together."""
+    """Raise UserError if the arguments exclude each other."""
     if config_id.startswith("-") or "=" in config_id:
         raise UserError(
             f"{config_id!r} is not ENV:VARIANT; give config keys as keywords: stride.train('CartPole-v1:ppo', seed=3)"
@@ -105,7 +105,7 @@ def _check_call(config_id: str, has_env: bool, algo: str, flags: dict[str, str])
 
 @contextmanager
 def given(env: Maker, selector: str) -> Iterator[str]:
-    """While a program's own worlds can be made, by this id; the run that is named, if any, has to be of such."""
+    """Yield the id under which `env` makes environments inside the block; UserError if the named run had other ones."""
     env_id = id_of(env)
     if selector:
         trained_on = "" if names_published(selector) else str(RunDir.find(selector).facts().get("env_id"))

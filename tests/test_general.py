@@ -13,7 +13,7 @@ from snapshots import shown
 
 from stride.agents.engines.choice import build_agent
 from stride.commands import train
-from stride.commands.train_opening import first_words
+from stride.commands.train_opening import answer_early
 from stride.config.general import (
     ACTIONS_OF,
     GENERAL,
@@ -163,7 +163,7 @@ def test_what_is_printed_to_keep_is_the_same_config(tmp_path):
 def test_the_header_says_so_and_the_file_trains(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("STRIDE_RUNS", str(tmp_path / "runs"))
     words = ["max_timesteps=4096", "n_steps=64", "test_episodes=2", "eval_freq_epochs=null"]
-    assert first_words(["Anything-v0:ppo", *words]) is None
+    assert answer_early(["Anything-v0:ppo", *words]) is None
     assert train.command(["Anything-v0:ppo", *words]) == 0
     out = capsys.readouterr().out
     assert "general settings for small discrete tasks, chosen on CartPole-v1" in out
@@ -183,7 +183,7 @@ def test_refusals_name_what_fits(capsys, snapshot):
     lines = []
     for words in REFUSED:
         try:
-            assert first_words([words]) is None
+            assert answer_early([words]) is None
         except UserError as error:
             line = f"error: {error}"
         else:

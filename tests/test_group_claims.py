@@ -86,7 +86,7 @@ def test_one_in_training_is_waited_for_and_that_is_said_once(capsys, monkeypatch
     looks, really = [], time.sleep
 
     def sleep(seconds: float) -> None:
-        if seconds != train.BETWEEN_LOOKS:  # other threads sleep, too
+        if seconds != train.POLL_SECONDS:  # other threads sleep, too
             return really(seconds)
         looks.append(seconds)
         if len(looks) == 3:
@@ -219,11 +219,11 @@ def test_values_are_multiplied_for_every_environment():
     for given, result in VALUES.items():
         assert combinations(given.split()) == [tuple(part.split()) for part in result]
     given = parse_arguments(["A-v0:x", "B-v0:y", "-m", "a=1,2", "--seed", "1-3"])
-    trainings = [(part.config_id, part.overrides) for part in given.each()]
+    trainings = [(part.config_id, part.overrides) for part in given.trainings()]
     assert trainings == [(name, (word,)) for name in ("A-v0:x", "B-v0:y") for word in ("a=1", "a=2")]
     assert given.many and given.seeds == (1, 2, 3) and given.typed == ("A-v0:x", "B-v0:y", "-m", "a=1,2")
     one = parse_arguments(["A-v0:x", "-m", "a=1"])
-    assert not one.many and one.each() == [one] and one.overrides == ("a=1",)
+    assert not one.many and one.trainings() == [one] and one.overrides == ("a=1",)
     assert parse_arguments(["A-v0:x", "b=1,2"]).overrides == ("b=1,2",), "without -m a value is what it is"
 
 

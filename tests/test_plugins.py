@@ -19,7 +19,7 @@ from tiny_runs import tiny_run
 from stride.agents.trained.loading import load_run
 from stride.commands import run_play, runs, train
 from stride.commands.plain_tree import fingerprint
-from stride.commands.train_opening import first_words
+from stride.commands.train_opening import answer_early
 from stride.config import plugins
 from stride.config.general import load_general, to_keep
 from stride.config.loader import environment_files, load_config, load_file
@@ -58,7 +58,7 @@ def mypkg(tmp_path, monkeypatch):
 
 def opening(argv):
     """The first words of a training as its process says them."""
-    return entry.ended(first_words, argv)
+    return entry.ended(answer_early, argv)
 
 
 def last(run):
@@ -177,8 +177,8 @@ def test_before_torch_is_loaded_nothing_of_ones_own_is(mypkg, tmp_path, capsys):
     """The first words come while torch loads: an algorithm's keys are known only later, and no policy is looked up."""
     path = tmp_path / "my.yaml"
     path.write_text(FLAT)
-    assert first_words(["--config", str(path)]) is None and "mypkg" not in sys.modules
-    assert first_words(["CartPole-v1:ppo", "policy=mypkg:Net", "-q"]) is None and "mypkg" not in sys.modules
+    assert answer_early(["--config", str(path)]) is None and "mypkg" not in sys.modules
+    assert answer_early(["CartPole-v1:ppo", "policy=mypkg:Net", "-q"]) is None and "mypkg" not in sys.modules
     with postponed(), pytest.raises(TooEarlyError):
         load_file(path)
     for words in (["mypgk:World-v0:ppo"], ["CartPole-v1:mypgk:Timid"], ["CartPole-v1:ppo", "policy=mypgk:Net"]):

@@ -18,7 +18,7 @@ from stride.runstore import run_files
 from stride.runstore.history import ENDED, STEPS, TRAIN, VAL, Alert, Event
 from stride.runstore.metrics_table import format_number, read_csv
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_facts import LARGEST, finite
+from stride.runstore.run_facts import INTEGER_LIMIT, finite
 from stride.trainer_callbacks.cures import MOST_CURES, Cures, advice
 from stride.utils.typography import number
 from stride.utils.user_error import UserError
@@ -348,7 +348,7 @@ def past_rows(run: RunDir, up_to: float = math.inf) -> list[dict[str, float]]:
     """The rows that a run has written."""
     if not run_files.exists(run.metrics_csv):
         return []
-    return [row for row in read_csv(run.metrics_csv) if 0 <= row.get(STEPS, 0.0) <= min(up_to, LARGEST)]
+    return [row for row in read_csv(run.metrics_csv) if 0 <= row.get(STEPS, 0.0) <= min(up_to, INTEGER_LIMIT)]
 
 
 def read_alerts(run: RunDir) -> tuple[Alert, ...]:

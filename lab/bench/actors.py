@@ -3,7 +3,7 @@
     python -m lab.bench.actors                                            about half an hour of an idle machine
     python -m lab.bench.actors --turns 1 --iterations 6 --worlds 2 --waits 0.002 --steps 16       shows that it runs
 
-Trainings are CartPole-v1 by PPO whose step waits so many seconds. StepResults are medians over turns: the start (from the
+Trainings are CartPole-v1 by PPO whose step waits so many seconds. Told are medians over turns: the start (from the
 command to the first iteration), env steps per second of all iterations but the first two, and what the learner's own
 process spends of a core in one of these steps. At the end actors are killed, one in every sixth iteration; told is how
 much longer than the others that iteration and the next one took.

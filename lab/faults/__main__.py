@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.faults.record import StepResults, record
+from lab.faults.record import Told, record
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.provenance import git_hash
@@ -59,11 +59,11 @@ SCENARIOS = {
 }
 
 
-def found(name: str) -> tuple[Callable[..., StepResults], str]:
+def found(name: str) -> tuple[Callable[..., Told], str]:
     """What a name stands for, and what it says of itself."""
     module, _, function = (SCENARIOS[name].place or f"{name}.run").partition(".")
     home = import_module(f"lab.faults.{module}")
-    plants: Callable[..., StepResults] = getattr(home, function)
+    plants: Callable[..., Told] = getattr(home, function)
     return plants, (plants.__doc__ if SCENARIOS[name].place else home.__doc__) or ""
 
 

@@ -27,7 +27,7 @@ import torch
 
 from lab.faults import rig
 from lab.faults.kill import CASES, KILLED, pause
-from lab.faults.record import StepResults
+from lab.faults.record import Told
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
 from stride.runstore import checkpoint_set
@@ -201,7 +201,7 @@ STOPS = 4
 STOPPED = ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     torch.set_num_threads(1)
     rig.straight(FUSED, folder / "straight")
     rig.straight(ROOMY, folder / "straight, roomy")

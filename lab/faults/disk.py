@@ -13,15 +13,15 @@ from pathlib import Path
 import hydra.core.override_parser.overrides_parser  # noqa: F401  # another user may not read where it lies
 
 from lab.faults.circumstances import FUSED, limited
-from lab.faults.rig import TINY, Tally, StepResults, finish, refused_in_a_line, straight
+from lab.faults.rig import TINY, Tally, Told, finish, refused_in_a_line, straight
 from stride.commands import train
 
 NOBODY = 65534
 COMMANDS = (TINY, ("--resume", "@last", "-q"), ("--resume", "@last", "--checkpoint", "best", "-q", "seed=1"))
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
-    levels, tally, train.MARGIN = counts["levels"], Tally(), 0  # else nothing would begin that cannot end
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+    levels, tally, train.EXTRA_BYTES = counts["levels"], Tally(), 0  # else nothing would begin that cannot end
     whole = straight(FUSED, folder / "straight")
     needed = sum(path.stat().st_size for path in whole.path.rglob("*") if path.is_file() and not path.is_symlink())
     for level in range(levels):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from lab.faults.rig import TINY, Tally, StepResults, straight
+from lab.faults.rig import TINY, Tally, Told, straight
 from stride.runstore.run_dir import RunDir
 from stride.utils.provenance import PROJECT
 
@@ -39,7 +39,7 @@ class Probe(NamedTuple):
     body: bytes = b""
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     sound, scratch, tally = straight((*TINY, "video_freq_epochs=2"), folder / "runs"), folder / "scratch", Tally()
     (folder / "secret.txt").write_text(SECRET)
     (sound.path.parent / ".env").write_text(SECRET)

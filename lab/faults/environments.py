@@ -29,7 +29,7 @@ import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from lab.faults import rig
-from lab.faults.record import StepResults
+from lab.faults.record import Told
 from stride.commands import run_play, run_publish
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_fate import fate
@@ -242,7 +242,7 @@ class Trial(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     chosen, counted = rig.evenly(FAULTS, counts["faults"]), rig.evenly(COUNTED, counts["faults"])
     wanted = {agent: rig.amounts_to(rig.straight(words, folder / agent)) for agent, words in AGENTS.items()}
     for amount in wanted.values():

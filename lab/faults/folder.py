@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
-from lab.faults.rig import REPLAY, Tally, StepResults, start, straight
+from lab.faults.rig import REPLAY, Tally, Told, start, straight
 from stride import publishing
 from stride.commands import run_play, run_publish, train
 from stride.inspector.compare import compare
@@ -181,18 +181,18 @@ def wrong(name: str, ended: Ended, base: Base) -> str:
     return ""
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Each command meets a copy of its own, as one may mend what the next should find."""
     return tried(counts["cases"], counts["each"], list(COMMANDS), draw, folder)
 
 
-def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Damaged and hostile runs in every room of the inspector, beside a sound run that must be shown as before."""
     lines, good = tried(counts["runs"], 1, ["inspect"], draw, folder)
     return [*lines, f"tabs: the table of runs, {', '.join(ROOMS)}"], good
 
 
-def tried(number: int, each: int, commands: list[str], draw: random.Random, folder: Path) -> StepResults:
+def tried(number: int, each: int, commands: list[str], draw: random.Random, folder: Path) -> Told:
     base, spoils, tally, slowest, done = sound_run(folder), cases(), Tally(), 0.0, 0
     chosen = draw.sample(list(spoils), min(number, len(spoils)))
     for case in chosen:

@@ -26,7 +26,7 @@ from unittest import mock
 
 import yaml
 
-from lab.faults.rig import OPENING, Tally, StepResults, finish, heard, refused_in_a_line, together
+from lab.faults.rig import OPENING, Tally, Told, finish, heard, refused_in_a_line, together
 from stride.commands import run_inspect, run_play, run_publish, train
 from stride.commands.run_arguments import build_play_parser, build_publish_parser
 from stride.commands.train_arguments import Arguments, build_parser
@@ -164,7 +164,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
             _watching.append(watch)
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     folder.joinpath("here").mkdir()
     os.chdir(folder / "here")  # where a canary would appear
     wrong, ids = commands(counts["commands"], folder / "runs"), hostile_ids(counts["ids"], folder / "runs")

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from lab.faults.rig import OPENING, TINY, Tally, StepResults, evenly, finish, heard, refused_in_a_line, straight
+from lab.faults.rig import OPENING, TINY, Tally, Told, evenly, finish, heard, refused_in_a_line, straight
 from stride.agents.trained.loading import load_run, read_checkpoint
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
@@ -121,7 +121,7 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
     }  # fmt: skip
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     whole = straight(TINY, folder / "runs")
     here = folder / "here"
     here.mkdir()
@@ -160,7 +160,7 @@ def last_checkpoint(run: RunDir) -> Path:
     return run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
 
 
-def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Flipped bytes and cut files: is every damaged checkpoint noticed, and is the one before it taken?"""
     run = straight(TINY, folder / "runs")
     path, before, tally = last_checkpoint(run), checkpoint_set.names(run.checkpoints)[-2], Tally()

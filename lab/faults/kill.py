@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 import lightning as L
 
 from lab.faults import rig
-from lab.faults.record import StepResults
+from lab.faults.record import Told
 from stride.agents.base import Agent
 from stride.commands.plain_tree import walk
 from stride.runstore import run_lock
@@ -60,7 +60,7 @@ def pause(phase: str, told: Path, seconds: float) -> None:
     rig.at_call(*PHASES[phase], late)
 
 
-def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """SIGTERM, Ctrl-C and SIGHUP at random moments of every phase: exit code, time to exit, resumed to the bit or not.
 
     In a third of the trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in
@@ -108,7 +108,7 @@ def judged(ended: rig.Ended, seconds: float, number: int, root: Path, wanted: di
     return rig.resumed(root, wanted) if rig.last_run(root) else ""  # it was stopped before there was a run
 
 
-def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.Signals, ...] = LEADERS) -> StepResults:
+def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.Signals, ...] = LEADERS) -> Told:
     if not count:
         return [], True
     os.environ.pop(CORES_VARIABLE, None)  # tests run beside others, but a group of one at a time would say little
@@ -258,7 +258,7 @@ CASES = {
 OTHER = Path("/dev/shm")  # a folder on another filesystem
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER))
     each, more = divmod(counts["trials"], len(CASES))
     lines, good = [], True

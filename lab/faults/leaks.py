@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from lab.faults.record import StepResults
+from lab.faults.record import Told
 from stride.config.loader import environment_files, load_config, to_plain
 from stride.config.raw import EnvironmentFile
 from stride.publishing.facts import findings, written_texts
@@ -104,7 +104,7 @@ def refused_harmless(file: Path = HARMLESS) -> tuple[int, list[str]]:
     return len(texts), [f"{text}: {found}" for text in texts for found in scan("description", text, ())]
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     parts: list[tuple[str, int, list[str]]] = []  # what, how many, and which of them are wrong
     for name, forms in {**TOLD, **OURS}.items():
         results = [passed(form, draw, counts["fills"]) for form in forms]

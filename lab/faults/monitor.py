@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.faults.rig import Tally, StepResults, forked, last_run, leftovers, plant, start, together, wait_until
+from lab.faults.rig import Tally, Told, forked, last_run, leftovers, plant, start, together, wait_until
 from lab.faults.trackers import clocked
 from stride.commands import train
 from stride.report.metrics_sinks import MetricsMmap
@@ -44,7 +44,7 @@ TRAINING = (
 )  # fmt: skip
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     reads, kills, replacements, steps = counts.values()
     under_writers = read_while_written(reads, folder), killed(kills, draw, folder), replaced(replacements, folder)
     return together(*under_writers, cost(steps, folder))
@@ -198,7 +198,7 @@ ENDLESS = (*TRAINING, "early_stop_on_eval_threshold=false", "max_timesteps=10000
 STEPS_SHOWN = re.compile(rb"([\d,]+) / 100,000,000,000")
 
 
-def audience(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def audience(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Does each of eight monitors, with a terminal of its own, show how a training goes on, and what does it cost?
 
     Judged: the env steps on each screen grow, never fall, and never are ahead of the training. What part of a core a
@@ -296,7 +296,7 @@ HELD = ("memory in MiB", "descriptors", "threads", "checkpoints")
 ADDED = (32.0, 1, 0, float("inf"))  # that may be added between the two looks, by allocators and a checkpoint under way
 
 
-def endurance(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def endurance(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """A long training in one process: do memory, descriptors, threads or files grow?
 
     PPO, DQN and SAC on the fused engine, and PPO on Gymnasium's environments, one after the other, each with frequent

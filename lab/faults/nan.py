@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lab.faults.rig import Call, Tally, StepResults, at_call, evenly, faults, finish, last_run, refused_in_a_line
+from lab.faults.rig import Call, Tally, Told, at_call, evenly, faults, finish, last_run, refused_in_a_line
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
 from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
@@ -156,7 +156,7 @@ def plant_fused(place: str, value: float) -> None:
             at_call(learn, "learn", 6, {"loss": loss, "gradient": gradient}[place])
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     tally = Tally()
     for agent, place, name in evenly(ROUND, counts["runs"]):
         problem = judged(AGENTS[agent][0], place, VALUES[name], folder / f"{tally.total}")

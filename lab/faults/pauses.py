@@ -23,7 +23,7 @@ from lab.faults.rig import (
     REPLAY,
     TINY,
     Tally,
-    StepResults,
+    Told,
     amounts_to,
     finish,
     last_run,
@@ -47,7 +47,7 @@ LAST = 1280 - 64  # env steps; whoever pauses later is through
 SAME = ("rows", "increasing", "links", "report")  # an epoch that a pause saved may lie beside the others
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     wanted = {name: whole(words, folder / name) for name, words in AGENTS.items()}
     tallies, pauses = {name: Tally() for name in AGENTS}, dict.fromkeys(AGENTS, 0)
     for number in range(counts["trials"]):
@@ -118,7 +118,7 @@ PATIENCE = 120.0  # seconds
 LEFT_AFTER = 10.0  # seconds after which nothing of a dead node may run
 
 
-def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """A node of a Ray cluster dies while a run trains on it: does the run end on another as if nothing had happened?
 
     A real cluster on this machine: a head without CPUs and two nodes of one CPU. `train.py --on ray` trains a run; the

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from lab.faults import rig
-from lab.faults.record import StepResults
+from lab.faults.record import Told
 from stride.runstore import run_dir, run_lock
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import write_json
-from stride.runstore.run_lock import LOST, RunInTrainingError, identity, locked
+from stride.runstore.run_lock import LOST_EXIT_CODE, RunInTrainingError, identity, locked
 from stride.utils.durable_file import relink
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     os.environ["STRIDE_RUNS"] = str(folder / "ids")
     processes, lookups, trainings = counts.values()
     same_id, same_lock = one_id(processes, folder), one_lock(processes, folder)
@@ -139,9 +139,9 @@ def elsewhere(name: str, boot: str) -> Callable[[], None]:
 
     def prepare() -> None:
         os.environ["STRIDE_LEASE"] = SHORT
-        here = run_lock._place()
+        here = run_lock._location()
         there = {**here, "boot": boot, "host": name}
-        rig.plant(run_lock, "_place", lambda: there)
+        rig.plant(run_lock, "_location", lambda: there)
         known = run_lock.identity
 
         def identity(pid: int) -> dict[str, object]:
@@ -152,7 +152,7 @@ def elsewhere(name: str, boot: str) -> Callable[[], None]:
     return prepare
 
 
-def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResults:
+def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
     """Two machines, one folder of runs: is there ever more than one who writes, does one who was given up find out?
 
     The second machine is a process of this one with another boot id and another name; its clock may be hours off. In a
@@ -168,7 +168,8 @@ def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> StepResu
         f"{counts['races']} times two machines tried to take over one abandoned run at once: **{two}** times both had "
         f"it; {left} locks were left over",
         f"trainings suspended for longer than their lease, while another machine continued: {tally} wrote nothing more "
-        f"and ended with exit code {LOST}; the other machine's run ended in the same bits as an undisturbed run",
+        f"and ended with exit code {LOST_EXIT_CODE}; the other machine's run ended in the same bits as an undisturbed "
+        "run",
     ]
     return lines + tally.problems, not two and not left and tally.good
 
@@ -217,7 +218,7 @@ def stale(number: int, root: Path) -> str:
     before = written(run)
     os.kill(child.pid, signal.SIGCONT)
     ended = child.wait()
-    if other.code or ended.code != LOST or "now belongs to another process" not in ended.said:
+    if other.code or ended.code != LOST_EXIT_CODE or "now belongs to another process" not in ended.said:
         return f"the other ended with {other.code}, the halted one with {ended.code}: {ended.said[-300:]}"
     if written(run) != before:
         return f"the halted one wrote {sorted(written(run).items() ^ before.items())[:4]}"

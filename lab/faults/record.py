@@ -11,7 +11,7 @@ from stride.commands.usage import called
 from stride.utils.durable_file import replacing
 from stride.utils.provenance import PROJECT
 
-StepResults = tuple[list[str], bool]  # lines for the page, and whether all was as it should be
+Told = tuple[list[str], bool]  # lines for the page, and whether all was as it should be
 PAGE = PROJECT / "docs" / "reliability.md"
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from lab.faults.record import StepResults as StepResults
+from lab.faults.record import Told as Told
 from stride.agents.trained.loading import load_run, read_checkpoint
 from stride.commands import run_play, run_publish, train
 from stride.commands.plain_tree import fingerprint
@@ -103,7 +103,7 @@ class Tally:
         return f"**{self.right:,} of {self.total:,}**"
 
 
-def together(*parts: Part) -> StepResults:
+def together(*parts: Part) -> Told:
     return [line for line, _ in parts], all(good for _, good in parts)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Literal, NamedTuple, get_args
 
-from lab.faults.record import StepResults
+from lab.faults.record import Told
 from stride.commands import train
 from stride.config.metrics import load_metrics
 from stride.report.trackers.async_tracker import AsyncTracker
@@ -144,7 +144,7 @@ class Trained(NamedTuple):
     rows: list[dict[str, float]]  # without what tells of time
 
 
-def run(counts: dict[str, int], draws: random.Random, folder: Path) -> StepResults:
+def run(counts: dict[str, int], draws: random.Random, folder: Path) -> Told:
     os.environ["STRIDE_RUNS"] = str(folder / "runs")
     os.environ["TRACKIO_DIR"] = str(folder / "trackio")
     plain = trained("csv", counts["steps"])

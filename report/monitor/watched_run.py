@@ -16,10 +16,10 @@ from stride.report.run_view import RunView
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL, VAL_BEST, Alert, History, Score, has_pace
 from stride.runstore.metrics_layout import NAME
 from stride.runstore.metrics_reader import MetricsReader, Snapshot
-from stride.runstore.metrics_table import MOST_COLUMNS, SECONDS, MetricsTable, Row
+from stride.runstore.metrics_table import MAX_COLUMNS, SECONDS, MetricsTable, Row
 from stride.runstore.outcome import PHASES, PREFIX, shares
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_facts import LARGEST, finite, mapping, whole
+from stride.runstore.run_facts import INTEGER_LIMIT, finite, mapping, whole
 from stride.runstore.run_fate import conclusion, continuation, failure, silent_end
 from stride.runstore.run_files import status
 from stride.runstore.run_lock import is_here, owner
@@ -60,7 +60,7 @@ class WatchedRows(MetricsTable):
     """metrics.csv: the tails of all columns, the time of each phase, and rows of which no alert was judged yet."""
 
     def begin(self) -> None:
-        self.history = History(self.columns[:MOST_COLUMNS])
+        self.history = History(self.columns[:MAX_COLUMNS])
         self.values: dict[str, float] = {}
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
         self.unjudged: deque[Row] = deque(maxlen=MOST_UNJUDGED)
@@ -219,7 +219,7 @@ class WatchedRun:
     def _first_step(self, env_steps: int) -> int:
         """Env steps at which the process that trains it, or trained it last, began."""
         first_step = self._reader.origin.facts.get("first_step") if self._reader else None
-        if first_step is None or not whole(first_step) or first_step >= LARGEST:
+        if first_step is None or not whole(first_step) or first_step >= INTEGER_LIMIT:
             return 0
         return min(first_step, env_steps)
 
@@ -245,7 +245,7 @@ class WatchedRun:
             return []
         while self.rows.unjudged:
             csv_row = self.rows.unjudged.popleft()
-            if 0 <= csv_row.get(STEPS, 0.0) <= LARGEST:
+            if 0 <= csv_row.get(STEPS, 0.0) <= INTEGER_LIMIT:
                 watch.add(csv_row)
         return [alert for alert in watch.alerts if alert.open]
 

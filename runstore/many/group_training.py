@@ -1,6 +1,6 @@
-"""The runs of a group, trained side by side and told as they go, and gone on with.
+"""Train the runs of a group in a pool of processes, and continue a group that was stopped. train_several.py calls it.
 
-What stops a group stops each of its runs as it would stop one alone; `--resume group:NAME` goes on with all of them.
+A signal that stops the group stops each run as if it were alone: it saves. `--resume group:NAME` continues them all.
 """
 
 import secrets
@@ -27,7 +27,7 @@ from stride.utils.interrupted import Noted, name_of
 from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.user_error import UserError
 
-Key = Callable[[Sequence[str], int], str]  # of the config that these words with this seed mean
+Key = Callable[[Sequence[str], int], str]  # arguments of train.py, seed -> hash of their config
 
 
 def train_all(
@@ -40,11 +40,11 @@ def train_all(
     flags: Sequence[str] = (),
     name: str = "",
 ) -> int:
-    """One process per run, at most `workers` at a time; the exit code is 0 when all of theirs were.
+    """Train a group, one process per run, at most `workers` at a time; return 0 if all ended well.
 
-    `name`: of a group that may be there already, of whose runs only those that are not finished are trained.
-    `flags`: of every process, beside what makes the run what it is.
-    `require_goal`: and when all are solved, else GOAL_MISSED.
+    `name`: a group that may exist already; then only its runs that are not finished are trained. `flags`: arguments for
+    every process that do not belong to a run's config. `require_goal`: return GOAL_MISSED if a run is not solved. If a
+    run failed, return the largest exit code; if a signal stopped the group, 128 + its number.
     """
     group = name or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     if name:
@@ -65,12 +65,15 @@ def resume_seeds(
     flags: Sequence[str] = (),
     key: Key = lambda words, seed: "",
 ) -> int:
-    """Go on with every unfinished run of a group, with the finished ones, too, where `changes` give a budget, and begin
-    those it never came to, whose configs have the hash `key`."""
+    """Continue every unfinished run of a group, and start the runs that it never started; exit code as in `train_all`.
+
+    `changes` are overrides for all of them. If they raise the budget, finished runs are continued, too. `key` computes
+    the config hash of a run that starts with changed arguments.
+    """
     group = find_group(selector)
     has_budget = any(word.startswith("max_timesteps=") for word in changes)
     jobs, plan = [], read_plan(group)
-    keys_by_seed: dict[tuple[tuple[str, ...], int], str] = {}  # of those that begin with the changes
+    keys_by_seed: dict[tuple[tuple[str, ...], int], str] = {}  # (words, seed) -> config hash of runs that start now
     for standing in standings(group):
         if standing.run is None:
             words = changed(standing.words, changes)
@@ -96,7 +99,7 @@ def resume_seeds(
 
 
 def _missed(group: str, require_goal: bool) -> int:
-    """The exit code of a group all of whose runs ended well."""
+    """Return GOAL_MISSED if the goal is required and a run is not solved, else 0."""
     return (
         GOAL_MISSED
         if require_goal and any(verdict(standing.outcome) != "solved" for standing in standings(group))
@@ -105,16 +108,16 @@ def _missed(group: str, require_goal: bool) -> int:
 
 
 def changed(words: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """The arguments of a group with `changes` in place of the earlier ones: each key occurs once."""
-    keys_by_seed = {change.lstrip("-").partition("=")[0] for change in changes}
+    """Return the arguments with `changes` in place of earlier overrides: each key occurs once."""
+    changed_keys = {change.lstrip("-").partition("=")[0] for change in changes}
     return [
-        *(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in keys_by_seed),
+        *(word for word in words if "=" not in word or word.lstrip("-").partition("=")[0] not in changed_keys),
         *changes,
     ]
 
 
 def _job(standing: Standing, group: str) -> SeedJob:
-    """The job that begins a run, or continues it: the arguments are the same."""
+    """Return the job that starts a run or continues it; the arguments are the same."""
     words = (*standing.words, "--quiet", "--group", group, "--seed", str(standing.seed))
     return SeedJob(standing.seed, words, standing.run, standing.key, standing.label)
 
@@ -122,6 +125,7 @@ def _job(standing: Standing, group: str) -> SeedJob:
 def _train(
     program: Sequence[str], group: str, jobs: Sequence[SeedJob], workers: int, watchers: Sequence[Watcher], pool: Pool
 ) -> int:
+    """Run the jobs in the pool, report to the watchers, and return the exit code of all."""
     worst_code, ended_well = 0, 0
 
     def began(index: int) -> None:
@@ -141,7 +145,7 @@ def _train(
             for finished in pool(
                 commands, workers, core_limit, meanwhile=look, stop=lambda: noted_signal.number, began=began
             ):
-                # ended by a signal: Popen says -number, shells and we say 128 + number
+                # for a process ended by a signal, Popen has -number; shells and this program use 128 + number
                 exit_code = finished.returncode if finished.returncode >= 0 else 128 - finished.returncode
                 lines = finished.output_tail.strip().splitlines() or [f"exit code {exit_code}, no message"]
                 worst_code, ended_well = max(worst_code, exit_code), ended_well + (exit_code == 0)

@@ -1,6 +1,6 @@
-"""A process that ends with whoever started it, however that ends: Linux sends it SIGTERM then. Elsewhere nothing does.
+"""Make a child process end when its parent ends, for whatever reason: Linux then sends it SIGTERM. No effect elsewhere.
 
-It is the thread that starts the process whose end counts, so processes are started by a thread that lasts.
+Linux watches the thread that started the child, so start children in a thread that lives as long as they may.
 
     python runstore/many/parent_death.py PID COMMAND ...      becomes that command, tied to its parent, the process PID
 """
@@ -11,18 +11,18 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up here: after a fork little is done
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up now: after a fork that is not safe
 
 
 def signal_at_parents_death(number: int) -> None:
-    """From now on this process is sent that signal once the thread that started it has ended."""
+    """Have this signal sent to this process when the thread that started it ends."""
     if _prctl is not None:
         _prctl(PR_SET_PDEATHSIG, number)
 
 
 def die_with_parent(parent: int) -> None:
-    """From now on, at once if `parent` is dead already. To be called by the process itself."""
+    """End this process when its parent ends, at once if the parent is dead already. Called in the child."""
     if _prctl is None:
         return
     signal_at_parents_death(signal.SIGTERM)
@@ -31,8 +31,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def tied() -> Callable[[], None] | None:
-    """A preexec_fn for Popen that ties a child to us, before it becomes its command. Not for a process with threads:
-    what they held when it was forked stays locked in the child, which may wait for it for ever."""
+    """Return a preexec_fn for Popen that ties the child to this process.
+
+    Do not use it in a process with threads: locks that they hold during the fork stay locked in the child for ever.
+    """
     if _prctl is None:
         return None
     parent = os.getpid()
@@ -40,7 +42,7 @@ def tied() -> Callable[[], None] | None:
 
 
 def wrapped(command: Sequence[str]) -> list[str]:
-    """The command, tied to us, for processes with threads."""
+    """Return a command line that runs the command tied to this process; for processes with threads."""
     return [sys.executable, "-P", __file__, str(os.getpid()), *command]
 
 

@@ -1,8 +1,8 @@
-"""The trials of a search and who proposes them: Optuna, by ask and tell, with its journal as the one thing kept.
+"""The trials of a hyperparameter search, which Optuna proposes, and the journal file that stores them (`stride sweep`).
 
-Each line of the journal is written at once, so a search that was killed goes on from its last. What a trial came to at
-the rungs is in it, too: whoever proposes the next trial learns from those that rest, which are told only when the
-search is over, once. No torch.
+Each line of the journal is written at once, so a killed search continues from its last line. The journal also has each
+trial's value at every rung (a number of env steps at which trials are compared). Trials below the best ones pause at a
+rung. Optuna gets their final state when the search is over, but their values guide the next proposals. No torch.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from stride.config.extras import NEEDS_OPTUNA
 from stride.config.search import Space
 from stride.utils.user_error import UserError
 
-RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # as Optuna calls them
+RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"  # Optuna's names of states
 
 
 class Trial(NamedTuple):
-    """A trial as the journal has it."""
+    """A trial as the journal stores it."""
 
     number: int
     state: str
     params: dict[str, Any]
     values: dict[int, float]
-    """what it came to, by the env steps it was to reach"""
+    """the metric's value at each rung it has reached: {env steps: value}"""
     bound: int
-    """the env steps it was last sent to"""
+    """the env steps up to which it is to train now"""
     runs: Sequence[str] = ()
-    """ids, one for each seed"""
+    """ids of its runs, one for each seed"""
 
     @property
     def alive(self) -> bool:
@@ -36,17 +36,17 @@ class Trial(NamedTuple):
 
     @property
     def last(self) -> float:
-        """The value at its farthest rung."""
+        """The value at its highest rung."""
         return self.values[max(self.values)]
 
     @property
     def under_way(self) -> bool:
-        """Whether it was sent somewhere and has not been heard of since."""
+        """Whether it was sent to a rung that it has not reached yet."""
         return self.alive and self.bound not in self.values
 
 
 class NoLock:
-    """In place of Optuna's own lock, which outlives who is killed by half a minute."""
+    """Replaces Optuna's lock file, which would stay locked for half a minute after its owner is killed."""
 
     def acquire(self) -> bool:
         return True
@@ -56,7 +56,7 @@ class NoLock:
 
 
 class Journal:
-    """Trials of one search; its file has one writer, who holds the folder's lock."""
+    """The trials of one search. Only the process that holds the lock of the search's folder may write the file."""
 
     def __init__(self, folder: Path, spaces: Sequence[Space], method: str, maximize: bool, seed: int) -> None:
         try:
@@ -77,39 +77,38 @@ class Journal:
 
     @property
     def trials(self) -> list[Trial]:
-        """In the order of their numbers, which count from 0."""
+        """All trials, in the order of their numbers, which count from 0."""
         return [
             Trial(trial.number, trial.state.name, trial.params, dict(trial.intermediate_values), **trial.user_attrs)
             for trial in self._study.get_trials(deepcopy=False)
         ]
 
     def propose(self, bound: int) -> None:
-        """One more trial."""
+        """Add a new trial, to be trained to `bound` env steps."""
         number = len(self._study.get_trials(deepcopy=False))
         params = grid(self._spaces)[number] if self._method == "grid" else self._asked(number)
         trial_fields = {"params": params, "distributions": self._ranges, "user_attrs": {"bound": bound}}
         self._study.add_trial(self._frozen(RUNNING, **trial_fields))
 
     def send(self, number: int, bound: int) -> None:
-        """It goes on to so many env steps."""
+        """Record that a trial goes on to `bound` env steps."""
         self._live(number).set_user_attr("bound", bound)
 
     def reached(self, number: int, bound: int, value: float, runs: Sequence[str]) -> None:
-        """It is where it was sent to."""
+        """Record that a trial reached `bound` with this value."""
         live_trial = self._live(number)
         live_trial.set_user_attr("runs", [*runs])
         live_trial.report(value, bound)
 
     def tell(self, number: int, state: str, value: float | None = None) -> None:
-        """How it ended; said once of a trial."""
+        """Record a trial's final state; call it once per trial."""
         self._study.tell(number, value, self._optuna.trial.TrialState[state])
 
     def _asked(self, number: int) -> dict[str, Any]:
-        """Parameters proposed by the sampler after all results so far; its draws are those of this number, even if the
-        search was stopped before it.
+        """Return parameters that the sampler proposes after all results so far; its seed depends on `number`.
 
-        It is told of the last value of each trial, wherever that was: of pruned ones it would take any that came to a
-        higher rung for better than all below, and the first to climb are those that came first.
+        The sampler gets the last value of each trial as a complete result, whatever its rung. If it got pruned trials
+        with their rungs, it would rate any trial at a higher rung above all at lower ones.
         """
         samplers, seed = self._optuna.samplers, self._seed * 10_007 + number
         sampler = samplers.TPESampler(seed=seed) if self._method == "bayes" else samplers.RandomSampler(seed=seed)
@@ -127,10 +126,11 @@ class Journal:
         return self._optuna.trial.create_trial(state=self._optuna.trial.TrialState[state], **trial_fields)
 
     def _live(self, number: int) -> Any:
-        """The trial as it was when it was asked for, by whichever process."""
+        """Return Optuna's object for a running trial, also if another process asked for it."""
         return self._optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
 
     def _range(self, space: Space) -> Any:
+        """Return the parameter's range as Optuna's distribution."""
         kinds = self._optuna.distributions
         if space.choices:
             return kinds.CategoricalDistribution(space.choices)
@@ -140,6 +140,6 @@ class Journal:
 
 
 def grid(spaces: Sequence[Space]) -> list[dict[str, Any]]:
-    """Each combination of choices, in the order of the file, the last parameter the fastest."""
+    """Return all combinations of choices as {key: choice}; the last parameter changes fastest."""
     keys = [space.key for space in spaces]
     return [dict(zip(keys, choices, strict=True)) for choices in product(*(space.choices for space in spaces))]

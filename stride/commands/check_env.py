@@ -1,4 +1,4 @@
-"""Check an environment, yours or anybody's:   stride check-env CartPole-v1   (--help says the rest)"""
+"""Check an environment for faults, yours or any other: stride check-env CartPole-v1 (--help shows all flags)"""
 
 import json
 import math
@@ -27,9 +27,9 @@ examples:
 exit codes:
   0 no fault (warnings and notes are possible); 1 a fault; 2 wrong arguments, nothing was checked
 """
-MOST_STEPS, MOST_SECONDS = 10_000_000, 86_400.0
-PIPE_WIDTH = 100  # columns where there is no terminal
-SILENCE = 10.0  # seconds until a part says again that it is under way, where there is no terminal
+MAX_STEPS, MAX_SECONDS = 10_000_000, 86_400.0
+PIPE_WIDTH = 100  # characters of a line without a terminal
+REPEAT_SECONDS = 10.0  # without a terminal, a part that takes long is reported again after this time
 
 
 def build_check_parser() -> OneLineParser:
@@ -50,21 +50,21 @@ def build_check_parser() -> OneLineParser:
 
 
 def parse_check(argv: list[str]) -> Namespace:
-    """argv without the program's name, `kwargs` as a dict; UserError for what is unknown or out of range."""
+    """Parse argv, without the program's name; `kwargs` becomes a dict. UserError if something is wrong."""
     parsed = build_check_parser().parse_all(argv)
     if not parsed.env.isprintable() or not parsed.env.strip():
         raise UserError(f"{parsed.env!r} is not an environment: give ID, module:ID or module:Class")
-    if not 1 <= parsed.steps <= MOST_STEPS:
-        raise UserError(f"--steps must be a whole number from 1 to {MOST_STEPS:,}, not {parsed.steps}")
+    if not 1 <= parsed.steps <= MAX_STEPS:
+        raise UserError(f"--steps must be a whole number from 1 to {MAX_STEPS:,}, not {parsed.steps}")
     for name, value in (("seconds", parsed.seconds), ("timeout", parsed.timeout)):
-        if not math.isfinite(value) or not 0 < value <= MOST_SECONDS:
-            raise UserError(f"--{name} must be above 0 and at most {MOST_SECONDS:,.0f}, not {value:g}")
+        if not math.isfinite(value) or not 0 < value <= MAX_SECONDS:
+            raise UserError(f"--{name} must be above 0 and at most {MAX_SECONDS:,.0f}, not {value:g}")
     parsed.kwargs = dict(_pair(word) for word in parsed.kwargs)
     return parsed
 
 
 def _pair(word: str) -> tuple[str, Any]:
-    """`size=5`, the value as YAML reads it."""
+    """Parse `size=5`; the value is read as YAML."""
     key, equals, text = word.partition("=")
     if not equals or not key.isidentifier():
         raise UserError(f"--kwargs takes KEY=VALUE, not {word!r}; put the environment before --kwargs")
@@ -77,7 +77,7 @@ def _pair(word: str) -> tuple[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a fault was detected."""
+    """Return the exit code: 1 if a fault was found."""
     arguments = parse_check(argv)
     result = checked(arguments)
     if arguments.json:
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 
 def checked(arguments: Namespace) -> CheckResult:
-    """The result of the check; meanwhile a line on the terminal, or lines on stderr, say which part is checked."""
+    """Check the environment; meanwhile show the current part, on the terminal or as lines on stderr."""
     terminal = standard_output()
     in_place = InPlace(terminal) if terminal.is_interactive and not arguments.json else None
     last_part, last_seconds = "none yet", 0.0
@@ -101,7 +101,7 @@ def checked(arguments: Namespace) -> CheckResult:
             index = PARTS.index(part) if part else 0
             ascii_only = terminal.options.ascii_only
             in_place.draw([progress(arguments.env, part, index, len(PARTS), seconds, ascii_only)])
-        elif part != last_part or seconds - last_seconds >= SILENCE:
+        elif part != last_part or seconds - last_seconds >= REPEAT_SECONDS:
             done = f"{PARTS.index(part) + 1} of {len(PARTS)}, {part}" if part else "loading"
             text = f"{arguments.env}: {done} ..." + (f" {duration(seconds)}" if part == last_part else "")
             last_part, last_seconds = part, seconds

@@ -23,9 +23,9 @@ from stride.runstore.run_dir import list_runs
 from stride.utils import entry
 
 SHELLS = ("bash", "zsh", "fish")
-ASKED = "_ARGCOMPLETE"  # argcomplete's variable: what the shell sets to ask for words, the line is in COMP_LINE
+ASK_VARIABLE = "_ARGCOMPLETE"  # argcomplete's: the shell sets it to ask for words; COMP_LINE has the line
 WORD_BREAKS = "_ARGCOMPLETE_COMP_WORDBREAKS"
-BUILDERS = {  # command -> the module of its parser, which is imported for that command alone, and the function
+BUILDERS = {  # command -> module:function that builds its parser; imported only for that command
     "train": "train_arguments:build_parser",
     "play": "run_arguments:build_play_parser",
     "inspect": "run_arguments:build_inspect_parser",
@@ -37,11 +37,11 @@ BUILDERS = {  # command -> the module of its parser, which is imported for that 
     "runs": "runs:build_runs_parser",
     "sweep": "sweep:build_sweep_parser",
 }
-NEWEST = 20  # runs that are offered
+MAX_RUNS = 20  # ids of runs that are offered, the newest
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
+    """Print the code for a shell; return the exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("shell", choices=SHELLS, help="the shell to print completion for")
     shell = parser.parse_args(argv).shell
@@ -50,14 +50,14 @@ def main(argv: list[str]) -> int:
 
 
 def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = None) -> None:
-    """Answer a shell in which Tab was pressed how its line may go on, and end this process.
+    """Print the words that may follow, after Tab was pressed in a shell, and end this process.
 
-    `output`: where the words go; None: where the shell's function reads them.
+    `output`: where to write the words; None: where the shell's function reads them.
     """
     typed = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="replace")
     finished = typed.split() if typed[-1:].isspace() else typed.split()[:-1]
-    os.environ[ASKED] = str(min(2, len(finished)))  # which word of the line is the program of this parser
-    breaks = os.environ.get(WORD_BREAKS, "")  # bash leaves the @ in front of a word, which argcomplete does not expect
+    os.environ[ASK_VARIABLE] = str(min(2, len(finished)))  # the number of the word that is the parser's program
+    breaks = os.environ.get(WORD_BREAKS, "")  # bash keeps an @ in the word although it is one of these
     os.environ[WORD_BREAKS] = breaks.replace("@", "")
     argcomplete.autocomplete(
         parser_of_line(finished), always_complete_options=False, default_completer=argcomplete.SuppressCompleter(),
@@ -66,7 +66,7 @@ def complete(leave: Callable[[int], object] = os._exit, output: TextIO | None = 
 
 
 def parser_of_line(finished: list[str]) -> argparse.ArgumentParser:
-    """The parser of the command among the finished words, with what completes each argument."""
+    """Return the parser of the command in the finished words; its arguments know how they are completed."""
     parser: argparse.ArgumentParser = OneLineParser()
     names = [command.name for command in COMMANDS]
     if len(finished) < 2:
@@ -92,7 +92,7 @@ def parser_of_line(finished: list[str]) -> argparse.ArgumentParser:
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """All arguments of a parser and of its subcommands."""
+    """Yield all arguments of a parser and of its subcommands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -101,7 +101,7 @@ def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def completer_of(command: str, action: argparse.Action) -> Any:
-    """The function that argcomplete is to call for an argument; None: its choices, or nothing."""
+    """Return the function that completes an argument; None: argcomplete offers its choices, or nothing."""
     if command == "train" and action.dest == "words":
         return words_of_training
     if action.dest == "checkpoint":
@@ -114,11 +114,11 @@ def completer_of(command: str, action: argparse.Action) -> Any:
 
 
 def run_names(**_: object) -> list[str]:
-    return ["@last", "@best", *(run.id for run in list_runs()[:NEWEST])]
+    return ["@last", "@best", *(run.id for run in list_runs()[:MAX_RUNS])]
 
 
 def words_of_training(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """ENV:VARIANT, then its key=value."""
+    """Return ENV:VARIANT, or after it key=value."""
     for word in parsed_args.words or []:
         if ":" in word and "=" not in word:
             return keys(word, prefix)
@@ -126,7 +126,7 @@ def words_of_training(prefix: str, parsed_args: argparse.Namespace, **_: object)
 
 
 def environments(prefix: str) -> list[str]:
-    """ENV: of all, or ENV:VARIANT where only one environment is possible."""
+    """Return `ENV:` of all that match, or every `ENV:VARIANT` if only one environment matches."""
     files = environment_files()
     stem, colon, _ = prefix.partition(":")
     possible = [name for name in files if name.startswith(stem)]
@@ -138,7 +138,7 @@ def environments(prefix: str) -> list[str]:
 
 
 def keys(config_id: str, prefix: str) -> list[str]:
-    """key= of a variant's algorithm; key=value where a key takes but few values."""
+    """Return `key=` for every key of a variant's algorithm; after `key=`, its values if there are only a few."""
     name, _, variant = config_id.partition(":")
     file = EnvironmentFile.read(path) if (path := environment_files().get(name)) else None
     if file is None or variant not in file.variants:
@@ -149,7 +149,7 @@ def keys(config_id: str, prefix: str) -> list[str]:
 
 
 def choices(hint: object) -> list[str]:
-    """The words that a key takes, where these are all there are."""
+    """Return the values that a key of this type can take, if they can be listed: Literal and bool."""
     options: list[object] = []
     for member in members(hint):
         options += get_args(member) if get_origin(member) else ()
@@ -158,7 +158,7 @@ def choices(hint: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    if ASKED in os.environ:
+    if ASK_VARIABLE in os.environ:
         complete()
         sys.exit(1)
     entry.run(main)

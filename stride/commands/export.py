@@ -1,7 +1,7 @@
-"""Write a trained policy into one file:   stride export @last --onnx   (--help says the rest)
+"""Write a trained policy into one file: stride export @last --onnx (--help shows all flags)
 
-The story, top to bottom: arguments -> loaded run -> 1,000 observations of real episodes -> a file that answers them as
-the run's player does, or none.
+Top to bottom: arguments -> loaded run -> file -> check on 1,000 observations of real episodes that the file answers as
+the run's player does; if it does not, there is no file.
 """
 
 from stride.utils import quick_start  # isort: skip  # before all others
@@ -14,7 +14,7 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_export), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ say = partial(print, flush=True)
 def main(argv: list[str]) -> int:
     arguments = parse_export(argv)
     loaded = load_run(arguments.run_id, arguments.checkpoint)
-    torch.set_num_threads(1)  # one observation at a time, and it is timed
+    torch.set_num_threads(1)  # a call with one observation is fastest so, and may be timed
     for note in loaded.notes:
         say(note)
     name = plain_name(loaded.config.env_id, loaded.config.variant)
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line: 2, or 1 for a file that was not like its policy, or an environment's fault."""
+    """Run main and return the exit code; 1: the file differs or the environment failed, 2: another error."""
     return entry.ended(main, argv, EnvError, DifferenceError)
 
 

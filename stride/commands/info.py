@@ -17,25 +17,25 @@ from stride.utils import entry
 from stride.utils.provenance import git_hash, processor, provenance, versions
 from stride.utils.user_error import printable
 
-WRITTEN = ("run", "changes", "failure")  # lines that may hold what a person wrote
+FREE_TEXT_LINES = ("run", "changes", "failure")  # may contain text that a person wrote, so they are scanned
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
+    """Print the lines; return the exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("run", metavar="RUN", nargs="?", help="also this run: @last, @best, an id, a folder")
     run = parser.parse_args(argv).run
     lines = [*machine_lines(), *(run_lines(RunDir.find(run)) if run else ())]
     secrets = find_own()
     for name, text in lines:
-        findings = scan(name, text, secrets) if name in WRITTEN else ()
+        findings = scan(name, text, secrets) if name in FREE_TEXT_LINES else ()
         shown = f"left out: it looks like a {findings[0].kind}" if findings else text
         print(printable(f"{name:<11} {shown}"))
     return 0
 
 
 def machine_lines() -> Iterator[tuple[str, str]]:
-    """Versions and processor."""
+    """Yield (name, text) of versions and processor."""
     host = provenance()["host"]
     yield "stride", f"{version('stride-rl')}, commit {commit(git_hash())}"
     yield "system", f"{host['system']}, {platform.release()}"
@@ -44,7 +44,7 @@ def machine_lines() -> Iterator[tuple[str, str]]:
 
 
 def run_lines(run: RunDir) -> Iterator[tuple[str, str]]:
-    """The config of a run, and what became of it; its versions where they are others than today's."""
+    """Yield (name, text) of a run's config and outcome; its versions if they differ from today's."""
     brief, facts = head_of(run.path), run.facts()
     yield "run", f"{brief.variant}, seed {brief.seed}, {brief.status}" + (f", {brief.result}" if brief.result else "")
     yield "changes", brief.changes or "none"
@@ -59,6 +59,7 @@ def run_lines(run: RunDir) -> Iterator[tuple[str, str]]:
 
 
 def commit(text: str) -> str:
+    """Return a git commit's first ten digits, and whether the checkout was changed since (there is a `+`)."""
     code, changed, _ = text.partition("+")
     return code[:10] + (", changed since" if changed else "") if code else "unknown"
 

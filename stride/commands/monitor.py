@@ -1,4 +1,4 @@
-"""Look on while runs train, from any terminal:   stride monitor   (--help says the rest)"""
+"""Watch runs while they train, from any terminal: stride monitor (--help shows all flags)"""
 
 import argparse
 import sys
@@ -45,7 +45,7 @@ def build_monitor_parser() -> OneLineParser:
 
 
 def parse_monitor(argv: list[str]) -> argparse.Namespace:
-    """argv without the program's name; UserError for what is unknown or given twice."""
+    """Parse argv, without the program's name; UserError if something is unknown or contradictory."""
     arguments = build_monitor_parser().parse_all(argv)
     if arguments.latest and arguments.run:
         raise UserError(f"--latest and {arguments.run} both name a run; give one of them")

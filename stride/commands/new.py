@@ -26,7 +26,7 @@ from stride.utils.user_error import UserError, read_user_file
 TEMPLATE = HOME / "template"
 SCHEMA = "configs/schema.json"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
-FILES = {  # in the project <- in the template
+FILES = {  # path in the project: file in the template
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     ".gitignore": "gitignore",
@@ -39,7 +39,7 @@ FILES = {  # in the project <- in the template
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
+    """Make the project; return the exit code."""
     parser = parser_of(__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def begin(folder: Path) -> int:
-    """A folder with every file of a new project."""
+    """Make a folder with every file of a new project."""
     files = project_files(folder.absolute().name)
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise UserError(f"{folder} exists and is not empty; choose a new folder")
@@ -63,7 +63,7 @@ def begin(folder: Path) -> int:
 
 
 def begin_here() -> int:
-    """The table [tool.stride] and the schema of configs, added to the present folder."""
+    """Add the table [tool.stride] and the schema of configs to the current folder."""
     folder = Path.cwd()
     ids = registering_modules(folder)
     table = table_of(sorted({*ids.values()}))
@@ -78,7 +78,7 @@ def begin_here() -> int:
 
 
 def with_table(pyproject: Path, table: str) -> str:
-    """The text of a pyproject.toml, which need not exist yet, with the table at its end."""
+    """Return the text of a pyproject.toml, which may be missing yet, with the table at its end."""
     if not os.path.lexists(pyproject):
         return table
     if pyproject.is_symlink():
@@ -90,14 +90,14 @@ def with_table(pyproject: Path, table: str) -> str:
 
 
 def table_of(modules: list[str]) -> str:
-    """[tool.stride] of a project whose environments are registered by these modules."""
+    """Return the table [tool.stride] for modules that register environments."""
     return string.Template((TEMPLATE / "table.toml.txt").read_text(encoding="utf-8")).substitute(
         imports=json.dumps(modules)
     )
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Texts by their paths in the folder."""
+    """Write the texts in `files` (by path) below the folder."""
     try:
         for name, text in files.items():
             path = folder / name
@@ -109,7 +109,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def project_files(name: str) -> dict[str, str]:
-    """Every file of a new project, by its path in it."""
+    """Return {path: text} of every file of a new project."""
     placeholders = words_of(name)
     files = {}
     for path, source in FILES.items():
@@ -119,7 +119,7 @@ def project_files(name: str) -> dict[str, str]:
 
 
 def words_of(name: str) -> dict[str, str]:
-    """The values of the placeholders in the template; UserError where a name cannot be a package's."""
+    """Return the values for the placeholders in the template; UserError if the name cannot be a package's."""
     module = name.replace("-", "_").lower()
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} is not a valid project name: use letters, digits, _ and -, starting with a letter")
@@ -140,13 +140,13 @@ def words_of(name: str) -> dict[str, str]:
 
 
 def is_taken(module: str) -> bool:
-    """Whether something that is installed, or that each project holds, has this name."""
+    """Whether an installed package, or a folder of every project, has this name."""
     is_reserved = module in ("stride", "tests", "configs", "runs") or module in sys.stdlib_module_names
     return is_reserved or is_installed(module) or module in packages_distributions()
 
 
 def typed(command: str) -> str:
-    """How a command is typed in a project: by its name, or by the path of this checkout."""
+    """Return how a command is typed in a project: `stride train`, or in a checkout `python /path/train.py`."""
     return f"stride {command.removeprefix('run_')}" if IS_WHEEL else shlex.join(["python", *program(command)[1:]])
 
 

@@ -1,4 +1,4 @@
-"""Plain data as a list of named values: to fingerprint a checkpoint, and to find where two of them first differ."""
+"""Compare nested plain data, such as two checkpoints: list its values by name, fingerprint it, find the differences."""
 
 import hashlib
 import math
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class NamedValue(NamedTuple):
-    """A tensor or a primitive, and the keys that lead to it: ("optimizer_states", "0", "step")."""
+    """A tensor or a primitive value, and the keys that lead to it: ("optimizer_states", "0", "step")."""
 
     path: tuple[str, ...]
     value: object
@@ -21,7 +21,7 @@ class NamedValue(NamedTuple):
 
 
 def walk(tree: object, path: tuple[str, ...] = ()) -> Iterator[NamedValue]:
-    """Every tensor and primitive in nested dicts and lists; an empty dict or list is a value of its own."""
+    """Yield every tensor and primitive in nested dicts and lists; an empty dict or list counts as a value."""
     if isinstance(tree, dict) and tree:
         for key, value in tree.items():
             yield from walk(value, (*path, str(key)))
@@ -33,7 +33,7 @@ def walk(tree: object, path: tuple[str, ...] = ()) -> Iterator[NamedValue]:
 
 
 def fingerprint(tree: object) -> str:
-    """SHA-256 over names, types, shapes and bits."""
+    """Return a SHA-256 of all names, types, shapes and bits."""
     digest = hashlib.sha256()
     for path, value in walk(tree):
         digest.update(repr(path).encode())
@@ -46,17 +46,17 @@ def fingerprint(tree: object) -> str:
 
 
 class Difference(NamedTuple):
-    """A value that is not the same; `size` is the largest distance, infinite where the kinds differ."""
+    """A value that differs. `size`: the largest absolute difference, infinity if the kinds differ."""
 
     name: str
     size: float
     words: str
 
 
-def differences(one: object, other: object) -> list[Difference]:
-    """Where two trees differ, in the order of the first."""
-    first = {item.name: item.value for item in walk(one)}
-    second = {item.name: item.value for item in walk(other)}
+def differences(first_tree: object, second_tree: object) -> list[Difference]:
+    """Return where two trees differ: missing values first, then differing ones in the order of the first tree."""
+    first = {item.name: item.value for item in walk(first_tree)}
+    second = {item.name: item.value for item in walk(second_tree)}
     results = [Difference(name, math.inf, "is missing in the second") for name in first if name not in second]
     results += [Difference(name, math.inf, "is only in the second") for name in second if name not in first]
     for name in first:

@@ -1,4 +1,4 @@
-"""Which rank of a training this process is, where several carry its shards; the environment says so. No torch."""
+"""Which rank of a training this process is, if several processes carry its shards; environment variables tell it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ VARIABLES = ("STRIDE_RANK", "STRIDE_WORLD_SIZE", "STRIDE_RANK_FILE")
 
 
 class Rank(NamedTuple):
-    """Which of how many processes this is, and the file in which they find each other: "" where MASTER_ADDR says it."""
+    """This process's number, the number of ranks, and the file by which they find each other ("": by MASTER_ADDR)."""
 
     number: int
     ranks: int
@@ -15,9 +15,9 @@ class Rank(NamedTuple):
 
 
 def rank_of(variables: Mapping[str, str]) -> Rank | None:
-    """The rank of a process that was started with these environment variables; None: it is alone.
+    """Return the rank that these environment variables give, None if this process trains alone.
 
-    SLURM's tasks are ranks only where MASTER_ADDR is set, too: without it each is a training of its own.
+    SLURM's tasks are ranks only if MASTER_ADDR is set, too; otherwise each task is a training of its own.
     """
     if VARIABLES[0] in variables:
         return Rank(int(variables[VARIABLES[0]]), int(variables[VARIABLES[1]]), variables[VARIABLES[2]])
@@ -30,6 +30,6 @@ def rank_of(variables: Mapping[str, str]) -> Rank | None:
 
 
 def is_worker(variables: Mapping[str, str]) -> bool:
-    """Whether this process carries shards for rank 0, which has the run folder and the console."""
+    """Whether this process carries shards for rank 0, which alone has the run folder and the console."""
     rank = rank_of(variables)
     return rank is not None and rank.number > 0

@@ -1,4 +1,4 @@
-"""A run trained again from its config and seed, and its closing test played again, for verify_run to compare with."""
+"""Train a run again from its config and seed, and play its closing test again; verify_run.py compares the results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,14 +29,14 @@ from stride.trainer_callbacks.stop import Stop
 from stride.trainer_callbacks.user_callbacks import user_callbacks
 from stride.utils.user_error import UserError
 
-COMPARED = ("state_dict", "optimizer_states", "stride", "callbacks")
-Sidecars = dict[str, dict[str, Any]]  # of checkpoints, by name, oldest first
-CLOCK = ("epoch", "iterations", "env_steps", "exported")
+COMPARED_KEYS = ("state_dict", "optimizer_states", "stride", "callbacks")
+Sidecars = dict[str, dict[str, Any]]  # checkpoint name -> sidecar, oldest first
+CLOCK_KEYS = ("epoch", "iterations", "env_steps", "exported")
 
 
 @contextmanager
-def fitting(path: Path) -> Iterator[None]:
-    """A checkpoint may hold anything: what does not fit the run's config becomes one line."""
+def fit_errors(path: Path) -> Iterator[None]:
+    """Turn errors of a checkpoint that does not fit the run's config into one line; it may contain anything."""
     try:
         yield
     except UserError:
@@ -45,11 +45,14 @@ def fitting(path: Path) -> Iterator[None]:
         raise UserError(f"{path} does not fit this run: {type(error).__name__}: {error}") from error
 
 
-def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
-    """A checkpoint with the rows of its replay memory; which checkpoint wrote which of them is a matter of time."""
+def checkpoint_contents(run: RunDir, name: str, config: Config) -> dict[str, Any]:
+    """Return a checkpoint's contents with the rows of its replay memory put together.
+
+    The rows are in several files, and it depends on the time of each save which file has which rows.
+    """
     path = run.checkpoints / f"{name}.ckpt"
     state = read_checkpoint(path)
-    with fitting(path):
+    with fit_errors(path):
         stored = state["stride"]["parts"]["memory"]
         if stored.get("segments"):
             envs = make_envs(config, config.n_envs)
@@ -58,51 +61,51 @@ def unfolded(run: RunDir, name: str, config: Config) -> dict[str, Any]:
             memory.load_state_dict(stored)
             stored["segments"] = memory.columns_written()
             envs.close()
-        return {key: state[key] for key in COMPARED}
+        return {key: state[key] for key in COMPARED_KEYS}
 
 
 class CompareAt(Callback):
-    """Compares the state with each stored checkpoint as the training comes to it; ends it at the last of them."""
+    """Compares the state with each stored checkpoint that the training reaches; ends it after the last one."""
 
     def __init__(self, run: RunDir, config: Config, sidecars: Sidecars) -> None:
-        self.run, self.config, self.left = run, config, dict(sidecars)
+        self.run, self.config, self.remaining = run, config, dict(sidecars)
         self.differences: list[Difference] = []
-        self.checkpoint: Checkpoint | None = None  # which saves it
+        self.checkpoint: Checkpoint | None = None  # saves the state that is compared
 
     def on_train_batch_end(
         self, trainer: L.Trainer, agent: L.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
         assert isinstance(agent, Agent) and self.checkpoint
         iterations = agent.progress["iterations"]
-        names = [name for name, sidecar in self.left.items() if sidecar["iterations"] == iterations]
+        names = [name for name, sidecar in self.remaining.items() if sidecar["iterations"] == iterations]
         if names:
             self.checkpoint.save(trainer, agent)
-            again = self.checkpoint.run
-            saved = checkpoint_set.target(again.checkpoints / "last.ckpt")
-            state = unfolded(again, saved, self.config)
-            clock = checkpoint_set.facts_of(again.checkpoints / f"{saved}.ckpt")
+            new_run = self.checkpoint.run
+            saved = checkpoint_set.target(new_run.checkpoints / "last.ckpt")
+            state = checkpoint_contents(new_run, saved, self.config)
+            clock = checkpoint_set.facts_of(new_run.checkpoints / f"{saved}.ckpt")
             for name in names:
-                sidecar = self.left.pop(name)
+                sidecar = self.remaining.pop(name)
                 self.differences += differences(
-                    {key: sidecar[key] for key in CLOCK}, {key: clock[key] for key in CLOCK}
+                    {key: sidecar[key] for key in CLOCK_KEYS}, {key: clock[key] for key in CLOCK_KEYS}
                 )
-                self.differences += differences(unfolded(self.run, name, self.config), state)
-        trainer.should_stop |= not self.left
+                self.differences += differences(checkpoint_contents(self.run, name, self.config), state)
+        trainer.should_stop |= not self.remaining
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        for name in self.left:
+        for name in self.remaining:
             self.differences.append(Difference(name, float("inf"), "was not reached: the training stopped earlier"))
 
 
 class StopAtStart(Callback):
-    """Ends a training as soon as it is restored."""
+    """Ends a training as soon as its state is restored."""
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
         trainer.should_stop = True
 
 
-def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
-    """The run from its beginning, up to and including the last checkpoint that is compared."""
+def repeat_training(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
+    """Train the run from its start up to the last checkpoint to compare; return the new run."""
     torch.set_num_threads(config.torch_threads)
     agent = agent_to_train(config)
     run = RunDir.create(config.env_id, config.variant, config.seed, {"env_id": config.env_id})
@@ -122,16 +125,16 @@ def repeated(config: Config, goal: float | None, compare: CompareAt) -> RunDir:
     return run
 
 
-def tested(run: RunDir, config: Config, path: Path) -> dict[str, float]:
-    """The numbers of the closing test with the weights of a checkpoint.
+def repeat_test(run: RunDir, config: Config, path: Path) -> dict[str, float]:
+    """Return the metrics of the closing test, played with the weights of a checkpoint.
 
-    Each test plays other episodes. One that confirmed the goal is counted in the checkpoint already, another is not.
+    Each test plays other episodes, by its number. The checkpoint may already count the test that confirmed the goal.
     """
     agent = agent_to_train(config)
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
     evaluate = Evaluate(config, lambda n: make_envs(config, n))
     restored(build_trainer([evaluate, StopAtStart()], enable_checkpointing=False), agent, path)
-    with fitting(path):
+    with fit_errors(path):
         evaluate.tests -= bool(read_checkpoint(path)["callbacks"]["Stop"]["tested"])
     numbers = evaluate.test(agent.policy)
     evaluate.close()

@@ -1,6 +1,6 @@
-"""The command lines of commands about one run: play, publish, export, verify, inspect; every argument is checked.
+"""Command lines of the commands about one run: play, publish, export, verify, inspect. Every argument is checked.
 
-They are apart from these commands, as a mistyped flag is refused, and a line completed, before torch is loaded.
+They are not in these commands, so that a wrong flag is reported, and a line completed, before torch is loaded.
 """
 
 import re
@@ -17,26 +17,26 @@ from stride.runstore.run_dir import RunDir
 from stride.runstore.select import LAST, names_group, parse_selector
 from stride.utils.user_error import UserError, check_file_name
 
-UNFIT = re.compile(r"[^A-Za-z0-9_.]+")  # what stands in no name of a file or of a repository
+UNFIT_CHARACTERS = re.compile(r"[^A-Za-z0-9_.]+")  # not allowed in names of files and repositories
 RUN = "@last (the default), @best[:ENV[:VARIANT]], id, path or hub:USER/REPO[@REVISION]"
 CHECKPOINT = "best (the default), last or epoch=NN"
 
 
 def plain_name(env_id: str, variant: str) -> str:
-    """<env>-<variant>, as a file or a repository of the Hub may be called."""
-    return UNFIT.sub("-", f"{env_id}-{variant}").strip("-.")
+    """Return <env>-<variant>, with characters that names of files and of repositories on the Hub may have."""
+    return UNFIT_CHARACTERS.sub("-", f"{env_id}-{variant}").strip("-.")
 
 
 def look_for_run(parse: Callable[[list[str]], Any], must_exist: bool = True) -> Callable[[list[str]], None]:
-    """A function that checks a command line, and that the run which it names exists, before anything is loaded."""
+    """Return a function that checks a command line, and that its run exists, before anything slow is loaded."""
 
-    def first(argv: list[str]) -> None:
+    def check_first(argv: list[str]) -> None:
         selector = parse(argv).run_id
         kind = parse_selector(selector).kind
         if kind not in ("hub", "group") and (must_exist or selector != LAST):
             RunDir.find(selector)
 
-    return first
+    return check_first
 
 
 PLAY_EXAMPLES = """\
@@ -71,7 +71,7 @@ class PlayArguments:
 
     @property
     def group(self) -> bool:
-        """Whether the seeds of a group are to be compared, or several groups."""
+        """Whether the runs of one or several groups are compared."""
         return names_group(self.run_id.partition(",")[0])
 
     @property
@@ -81,7 +81,7 @@ class PlayArguments:
 
     @property
     def filmed(self) -> bool:
-        """Whether videos are made; `video` is "" where they go into the run's folder."""
+        """Whether videos are made; `video` is "" if they go into the run's folder."""
         return self.video is not None
 
 
@@ -93,7 +93,7 @@ def build_play_parser() -> OneLineParser:
     add("--run-id", "--run_id", metavar="RUN", default=LAST, help=f"{RUN}; group:NAME[,group:NAME]")
     add("--checkpoint", metavar="NAME", default="best", help=CHECKPOINT)
     add("--episodes", type=int, metavar="N", default=5, help="number of episodes; default 5")
-    modes = parser.add_mutually_exclusive_group()  # four flags, one answer: `mode`
+    modes = parser.add_mutually_exclusive_group()  # all four flags set `mode`
     for flag, mode, text in (
         ("--deterministic", "greedy", "the most likely action; the default"),
         ("--sampled", "sampled", "actions drawn from the policy's distribution"),
@@ -117,7 +117,7 @@ def build_play_parser() -> OneLineParser:
 
 
 def parse_play(argv: list[str]) -> PlayArguments:
-    """argv without the program's name; UserError for what is unknown, out of range or contradictory."""
+    """Parse argv, without the program's name; UserError if something is unknown, out of range or contradictory."""
     parsed = build_play_parser().parse_all(argv)
     arguments = PlayArguments(**{**vars(parsed), "trust": trusted(parsed.trust)})
     limits = (("episodes", arguments.episodes, 1), ("max-steps", arguments.max_steps, 1), ("seed", arguments.seed, 0))
@@ -146,7 +146,7 @@ def _check_video(name: str) -> None:
 
 
 def _for_group(arguments: PlayArguments, argv: list[str]) -> PlayArguments:
-    """A group is compared, never watched; its runs are played where a flag says how."""
+    """Refuse flags that need one run; play the group's runs (headless) only if a flag says how."""
     if arguments.user or arguments.filmed or arguments.step_by_step or arguments.fps:
         raise UserError(
             f"{arguments.run_id} is several runs, and these flags need one; without them, the runs are compared"
@@ -164,7 +164,7 @@ examples:
 then, on any machine:
   python run_play.py --run-id hub:you/cartpole
 """
-TEMPORARY = ""
+TEMPORARY = ""  # --dry-run without FOLDER: a temporary one
 
 
 def build_publish_parser() -> OneLineParser:
@@ -189,9 +189,9 @@ def build_publish_parser() -> OneLineParser:
 
 
 def parse_publish(argv: list[str]) -> Namespace:
-    """argv without the program's name; UserError for what is unknown or of the wrong form.
+    """Parse argv, without the program's name; UserError if something is unknown or of the wrong form.
 
-    `folder` is None without --dry-run, and TEMPORARY where it names none.
+    `folder` is None without --dry-run, TEMPORARY if --dry-run names none.
     """
     arguments = build_publish_parser().parse_all(argv)
     if parse_selector(arguments.run_id).kind == "hub":
@@ -208,7 +208,7 @@ examples:
   stride export hub:you/cartpole --torch --time     for torch without Stride; measures ms per call
 """
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
-ONNX_MODULES = ("onnx", "onnxscript", "onnxruntime")  # that the extra `export` installs
+ONNX_MODULES = ("onnx", "onnxscript", "onnxruntime")  # installed by the extra `export`
 
 
 def build_export_parser() -> OneLineParser:
@@ -231,9 +231,9 @@ def build_export_parser() -> OneLineParser:
 
 
 def parse_export(argv: list[str]) -> Namespace:
-    """argv without the program's name; UserError for what is unknown, of the wrong form or not installed.
+    """Parse argv, without the program's name; UserError if something is unknown, wrong or not installed.
 
-    `out` is "" where the file is named after environment and variant.
+    `out` is "" if the file is to be named after environment and variant.
     """
     if "--c" in argv:
         raise UserError("--c was removed; use --onnx, then onnx2c to make C code")
@@ -276,9 +276,9 @@ def build_verify_parser() -> OneLineParser:
 
 
 def parse_verify(argv: list[str]) -> Namespace:
-    """argv without the program's name; `iterations` is 0 where the earliest checkpoint is compared.
+    """Parse argv, without the program's name; `iterations` is 0 if only the earliest checkpoint is compared.
 
-    UserError for what is unknown or out of range.
+    UserError if something is unknown or out of range.
     """
     arguments = build_verify_parser().parse_all(argv)
     if arguments.iterations < 0:
@@ -308,10 +308,10 @@ def build_inspect_parser() -> OneLineParser:
 
 
 def parse_inspect(argv: list[str]) -> Namespace:
-    """argv without the program's name; UserError for what is unknown or out of range."""
+    """Parse argv, without the program's name; UserError if something is unknown or out of range."""
     arguments = build_inspect_parser().parse_all(argv)
     if not 0 <= arguments.port <= 65535:
         raise UserError(f"--port must be from 0 to 65535, not {arguments.port}")
-    if not ADDRESS.fullmatch(arguments.host):  # its form alone: the server finds out whether this machine has it
+    if not ADDRESS.fullmatch(arguments.host):  # only its form; the server finds out whether this machine has it
         raise UserError(f"--host takes an address such as 127.0.0.1, not {arguments.host!r}")
     return arguments

@@ -1,6 +1,6 @@
-"""Look into runs and episodes in the browser:   python run_inspect.py --run-id @last   (--help says the rest)
+"""Inspect runs and episodes in the browser: python run_inspect.py --run-id @last (--help shows all flags)
 
-Serves on this machine only, reads runs and never writes into them; a run in training can be watched.
+The server listens on this machine only. It reads runs and never writes into them; a run in training can be watched.
 """
 
 from stride.utils import quick_start  # isort: skip  # before all others
@@ -18,7 +18,7 @@ from stride.commands.run_arguments import look_for_run, parse_inspect
 from stride.utils import entry
 
 if __name__ == "__main__":
-    # here, as the imports below take seconds; runs may come while one looks
+    # here, as the imports below take seconds; no run needs to exist yet, new ones appear in the page
     entry.begin(look_for_run(parse_inspect, must_exist=False), "loading ...")
 
 from stride.inspector.app import Inspector
@@ -27,12 +27,12 @@ from stride.utils.user_error import UserError
 
 quick_start.loaded()
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: list[str]) -> int:
     arguments = parse_inspect(argv)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one world at a time: more threads only take them from a training
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one environment at a time; leave the other cores to trainings
     port = free_port(arguments.host, arguments.port)
     with ended_by_signals(), Inspector(arguments.run_id) as inspector:
         url = inspector.launch(arguments.host, port, arguments.share)
@@ -43,14 +43,14 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal end the block in order; further ones change nothing about that."""
+    """End the block in order on Ctrl-C, SIGTERM or a closed terminal; ignore further signals."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        for other in ENDS:
+        for other in END_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    previous_handlers = {number: signal.signal(number, end) for number in ENDS}
+    previous_handlers = {number: signal.signal(number, end) for number in END_SIGNALS}
     try:
         yield
     finally:
@@ -59,7 +59,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port asked for if nobody listens on it, or any free one where 0 was asked for."""
+    """Return the requested port if it is free; for 0, any free one."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,7 +72,7 @@ def free_port(host: str, port: int) -> int:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line and exit code 2; a signal that ended it has its own."""
+    """Run main and return the exit code: 2 for an error, reported in one line; 128 + number for a signal."""
     try:
         return entry.ended(main, argv)
     except SystemExit as ended:

@@ -1,7 +1,7 @@
-"""Watch or measure a trained agent:   python run_play.py --run-id @last   (--help says the rest)
+"""Watch or measure a trained agent: python run_play.py --run-id @last (--help shows all flags)
 
-The story, top to bottom: arguments -> loaded run -> episodes, watched one by one or counted many at once -> a summary.
-`--headless --episodes 100 --json` is the evaluation.
+Top to bottom: arguments -> loaded run -> episodes (watched one by one, or many counted in parallel) -> summary.
+`--headless --episodes 100 --json` evaluates an agent.
 """
 
 from stride.utils import quick_start  # isort: skip  # before all others
@@ -22,7 +22,7 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_play), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
 import torch
 
@@ -48,12 +48,12 @@ from stride.utils.video_file import VideoError
 quick_start.loaded()
 
 Say = Callable[[str], None]
-WIDEST = 200  # columns of a table that no terminal bounds
+PIPE_WIDTH = 200  # characters of a table's line if there is no terminal
 
 
 def main(argv: list[str]) -> int:
     arguments = parse_play(argv)
-    # with --json standard output holds the object and nothing else
+    # with --json, standard output has only the JSON object
     say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     if arguments.group:
         return compare(arguments, say)
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
 
 
 def compare(arguments: PlayArguments, say: Say) -> int:
-    """Groups of seeds: by their closing tests, or by episodes that every run plays now."""
+    """Print a comparison of groups: by their closing tests, or by episodes that every run plays now."""
     groups = [group for selector in group_selectors(arguments.run_id) for group in read_group(selector).parts]
     basis = "of the closing tests"
     if arguments.headless:
@@ -94,7 +94,7 @@ def compare(arguments: PlayArguments, say: Say) -> int:
             seeds = tuple(play_seed(seed, group.goal, arguments, say) for seed in group.seeds)
             groups[index] = replace(group, seeds=seeds)
         basis = f"{arguments.episodes} episodes of {arguments.checkpoint}, {arguments.mode}, seed {arguments.seed}"
-    width = standard_output().width if sys.stdout.isatty() else WIDEST
+    width = standard_output().width if sys.stdout.isatty() else PIPE_WIDTH
     for line in comparison_lines(groups, basis, width):
         say(line)
     if arguments.json:
@@ -103,14 +103,14 @@ def compare(arguments: PlayArguments, say: Say) -> int:
 
 
 def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say) -> Seed:
-    """The seed with the return that its run reaches now; a run that cannot play, without a checkpoint, has none."""
-    silent = replace(seed, mean=None, deviation=None, episodes=0)
+    """Return the seed with the mean return of episodes played now, without one if its run has no checkpoint."""
+    unplayed = replace(seed, mean=None, deviation=None, episodes=0)
     if seed.run is None:
-        return silent
+        return unplayed
     try:
         loaded = load_run(seed.run.id, arguments.checkpoint)
     except UserError as error:
-        return replace(silent, why=seed.why or str(error))
+        return replace(unplayed, why=seed.why or str(error))
     torch.set_num_threads(loaded.config.torch_threads)
     returns = [episode.episode_return for episode in count(loaded, arguments)]
     mean, deviation = mean_and_deviation(returns)
@@ -119,7 +119,7 @@ def play_seed(seed: Seed, goal: float | None, arguments: PlayArguments, say: Say
 
 
 def wants_window(arguments: PlayArguments, say: Say) -> bool:
-    """Whether to open one; without a display only a person who wants to play is refused."""
+    """Whether to open a window. Without a display, --user raises UserError; other modes go on without a window."""
     if arguments.headless or arguments.json or arguments.filmed:
         return False
     if has_display():
@@ -131,12 +131,12 @@ def wants_window(arguments: PlayArguments, say: Say) -> bool:
 
 
 def count(loaded: LoadedRun, arguments: PlayArguments) -> Iterator[Counted]:
-    """Episodes of many environments at once, of which only the returns are kept."""
+    """Play episodes in many environments in parallel; yield their returns and lengths."""
     return play_episodes(loaded, arguments.episodes, arguments.seed, arguments.mode, arguments.max_steps)
 
 
 def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -> Iterator[Counted]:
-    """Episodes of one environment, step by step: into a window, into a video, or described."""
+    """Play episodes in one environment, step by step: in a window, into a video, or described line by line."""
     render_mode = "human" if window else "rgb_array" if arguments.filmed else None
     mode = "greedy" if arguments.user else check_mode(arguments.mode)
     with ExitStack() as stack:
@@ -150,14 +150,14 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
             say(steering.help())
         film = None
         if arguments.filmed:
-            paths = places(loaded, arguments)
+            paths = video_files(loaded, arguments)
             film = stack.enter_context(Film(paths, arguments.episodes, frames_per_second(env), arguments.captions))
         for number in range(arguments.episodes):
             total = 0.0
-            opened = partial(film.turn_to, number, partial(frame_of, env)) if film else None
+            start_film = partial(film.turn_to, number, partial(frame_of, env)) if film else None
             try:
                 start = start_of(arguments.seed, number)
-                for moment in episode_steps(env, loaded.agent, start, mode, arguments.max_steps, steer, opened):
+                for moment in episode_steps(env, loaded.agent, start, mode, arguments.max_steps, steer, start_film):
                     total += moment.reward
                     if film:
                         film.add(moment.step, total)
@@ -172,38 +172,38 @@ def watch(loaded: LoadedRun, arguments: PlayArguments, window: bool, say: Say) -
         say(f"video   {film}")
 
 
-def places(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
-    """The video files: the one that was named, or one for each episode in the folder, by default the run's."""
+def video_files(loaded: LoadedRun, arguments: PlayArguments) -> list[Path]:
+    """Return the video files: the one that was named, or one per episode, by default in the run's folder."""
     if arguments.video and arguments.video.endswith(".mp4") and not Path(arguments.video).is_dir():
         return [Path(arguments.video)]
     names = [f"play-{loaded.checkpoint}-seed{arguments.seed}-episode{n + 1}.mp4" for n in range(arguments.episodes)]
     if arguments.video:
         return [Path(arguments.video) / name for name in names]
-    if not loaded.run.path.is_dir():  # of the Hub
+    if not loaded.run.path.is_dir():  # a run on the Hub
         return [Path(name) for name in names]
     run_files.make_folder(loaded.run.videos)
     return [run_files.check(loaded.run.videos / name) for name in names]
 
 
 def describe(moment: EpisodeStep, names: tuple[str, ...]) -> str:
-    """A step in a line: the output of the policy, the action, its result."""
+    """Return a line about a step: what the policy computed, the action, the reward."""
     opinion = moment.opinion
     columns = opinion.distribution
-    thoughts = [] if opinion.value is None else [f"value {opinion.value:.2f}"]
+    outputs = [] if opinion.value is None else [f"value {opinion.value:.2f}"]
     for index, name in enumerate(names):
         if "probability" in columns:
-            thoughts.append(f"{name} {columns['probability'][index]:.0%}")
+            outputs.append(f"{name} {columns['probability'][index]:.0%}")
         else:
-            thoughts.append(f"{name} {columns['mean'][index]:.2f} ± {columns['std'][index]:.2f}")
+            outputs.append(f"{name} {columns['mean'][index]:.2f} ± {columns['std'][index]:.2f}")
     if "q" in columns:
-        thoughts += [f"Q({name}) {q:.2f}" for name, q in zip(names, columns["q"], strict=True)]
+        outputs += [f"Q({name}) {q:.2f}" for name, q in zip(names, columns["q"], strict=True)]
     action_text = f"action {moment.choice.action}  reward {moment.reward:g}"
     ending = "  terminated" if moment.terminated else "  truncated" if moment.truncated else ""
-    return f"step {moment.step:>4}  {', '.join(thoughts)}  {action_text}{ending}"
+    return f"step {moment.step:>4}  {', '.join(outputs)}  {action_text}{ending}"
 
 
 def wait() -> None:
-    """Until Enter is pressed."""
+    """Wait until Enter is pressed."""
     try:
         input()
     except EOFError as error:
@@ -211,10 +211,10 @@ def wait() -> None:
 
 
 def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]) -> dict[str, Any]:
-    """The object that --json prints."""
+    """Return the object that --json prints."""
     returns = [episode.episode_return for episode in played]
     mean, deviation = mean_and_deviation(returns)
-    films = [str(path) for path in places(loaded, arguments)] if arguments.filmed else []
+    paths = [str(path) for path in video_files(loaded, arguments)] if arguments.filmed else []
     return {
         "run_id": loaded.run.id,
         "env_id": loaded.config.env_id,
@@ -231,13 +231,16 @@ def summarize(loaded: LoadedRun, arguments: PlayArguments, played: list[Counted]
         "goal": loaded.goal,
         "goal_here": goal_here(loaded),
         "goal_met": None if loaded.goal is None else mean >= loaded.goal,
-        "video": None if not films else films[0] if len(films) == 1 else films,
+        "video": None if not paths else paths[0] if len(paths) == 1 else paths,
     }
 
 
 def goal_here(loaded: LoadedRun) -> float | None:
-    """The goal in the environment's file here, for a run from elsewhere, whose own goal may be anything; else None."""
-    from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # the latter: of the Hub
+    """Return the goal in this machine's file of the environment, for a run from elsewhere; None for other runs.
+
+    A run from elsewhere may state any goal of its own.
+    """
+    from_elsewhere = loaded.run.foreign or not loaded.run.path.is_dir()  # a run on the Hub has no folder
     file = file_of(loaded.config.env_id) if from_elsewhere else None
     return finite(mapping(file.base.get("spec")).get("goal")) if file else None
 
@@ -250,7 +253,7 @@ def sentence(summary: dict[str, Any]) -> str:
 
 
 def goal_words(summary: dict[str, Any]) -> str:
-    """`goal met (475)`; a run from elsewhere may have a goal of its own, which is named beside the shipped one."""
+    """Return `goal met (475)`; if a foreign run's goal differs from the shipped one, both are named."""
     goal, shipped = summary["goal"], summary["goal_here"]
     if goal is None:
         return "no goal"
@@ -259,13 +262,12 @@ def goal_words(summary: dict[str, Any]) -> str:
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether the person can right it: arguments, a missing package, a file that cannot be written; not faults of an
-    environment."""
+    """Whether the user can fix the error: wrong arguments, a missing package, a file that cannot be written."""
     return isinstance(error, UserError | VideoError) or (isinstance(error, RenderError) and error.missing)
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in an environment."""
+    """Run main and return the exit code; errors become one line. 2: the user can fix it; 1: the environment failed."""
     return entry.ended(main, argv, EnvError, RenderError, VideoError, refused=is_refused)
 
 

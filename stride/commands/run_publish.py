@@ -1,6 +1,6 @@
-"""Publish a trained agent on the Hugging Face Hub:   python run_publish.py --dry-run   (--help says the rest)
+"""Publish a trained agent on the Hugging Face Hub: python run_publish.py --dry-run (--help shows all flags)
 
-The story, top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a card -> one commit, or none.
+Top to bottom: arguments -> loaded run -> 100 fresh episodes, a video, a model card -> one commit, or none.
 """
 
 from stride.utils import quick_start  # isort: skip  # before all others
@@ -16,7 +16,7 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_publish), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
 import torch
 
@@ -33,7 +33,7 @@ from stride.utils.user_error import UserError
 
 quick_start.loaded()
 
-NOBODY = "user"  # of a dry run that names no repository: nobody is asked who runs it
+NOBODY = "user"  # owner of the repository in a dry run, which does not ask the Hub for the user's name
 
 
 def main(argv: list[str]) -> int:
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
 
 
 def show_texts(texts: list[WrittenText], secrets: list[Secret], allowed: bool) -> None:
-    """Print the texts that a person wrote, before they are sent; UserError where the scanner finds a secret."""
+    """Print texts that a person wrote, before they are sent; UserError if one looks like a secret, unless `allowed`."""
     suspicious = findings(texts, secrets)
     if not allowed:
         refuse(suspicious)
@@ -76,7 +76,7 @@ def show_texts(texts: list[WrittenText], secrets: list[Secret], allowed: bool) -
 
 
 def write_folder(files: dict[str, bytes], wanted: str) -> None:
-    """Write the files that would be sent into a folder to look at; files of other names in it are left alone."""
+    """Write the files that would be sent into a folder; other files in it stay."""
     folder = Path(tempfile.mkdtemp(prefix="stride-publish-") if wanted == TEMPORARY else wanted)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def say(text: str) -> None:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line: 2, or 1 for what went wrong in an environment; the run is never touched."""
+    """Run main and return the exit code; errors become one line. 1: the environment failed; 2: any other error."""
     return entry.ended(main, argv, EnvError)
 
 

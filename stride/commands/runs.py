@@ -1,6 +1,6 @@
-"""Everything about the runs that are stored:   stride runs list   (--help says the rest)
+"""Find, compare and manage stored runs: stride runs list (--help shows all subcommands)
 
-Each subcommand is a function below; what only one of them needs is loaded there.
+Each subcommand is a function below. A module that only one of them needs is imported in it.
 """
 
 import argparse
@@ -56,9 +56,9 @@ COMMANDS = {
 FORMATS = ("csv", "latex", "json")
 AGE = re.compile(r"(\d{1,6})([hdw])")
 HOURS = {"h": 1, "d": 24, "w": 168}
-MOST = 10_000_000
-NARROWEST = 80
-MOST_SHOWN = 50  # lines of a list on a terminal where no other number was given
+MAX_COUNT = 10_000_000  # of --limit and --keep-best
+MIN_WIDTH = 80  # characters of a line
+MAX_LINES = 50  # of a list on a terminal, without --limit
 
 
 def build_runs_parser() -> OneLineParser:
@@ -106,7 +106,7 @@ def build_runs_parser() -> OneLineParser:
 
 
 def parse_runs(argv: list[str]) -> argparse.Namespace:
-    """argv without the program's name; UserError for what is unknown or out of range."""
+    """Parse argv, without the program's name; UserError if something is unknown or out of range."""
     parser = build_runs_parser()
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise UserError(
@@ -116,8 +116,8 @@ def parse_runs(argv: list[str]) -> argparse.Namespace:
     if unknown:
         flags = flags_of(parser, arguments.command)
         raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], flags)}")
-    if not 0 <= getattr(arguments, "limit", 0) <= MOST:
-        raise UserError(f"--limit must be a whole number from 0 (all) to {MOST:,}, not {arguments.limit}")
+    if not 0 <= getattr(arguments, "limit", 0) <= MAX_COUNT:
+        raise UserError(f"--limit must be a whole number from 0 (all) to {MAX_COUNT:,}, not {arguments.limit}")
     if arguments.command == "tag":
         arguments.tags = [check_tag(tag) for tag in arguments.tags]
     for flag in ("out", "svg"):
@@ -128,7 +128,7 @@ def parse_runs(argv: list[str]) -> argparse.Namespace:
 
 
 def joined(argv: list[str]) -> list[str]:
-    """`--sort -test` as one word: argparse takes the second for a flag."""
+    """Join `--sort -test` to one word, because argparse would take -test for a flag."""
     arguments: list[str] = []
     for argument in argv:
         if arguments and arguments[-1] == "--sort" and re.fullmatch(r"-[^-].*", argument):
@@ -139,18 +139,18 @@ def joined(argv: list[str]) -> list[str]:
 
 
 def flags_of(parser: argparse.ArgumentParser, command: str) -> list[str]:
-    """The flags that a subcommand takes."""
+    """Return the flags of a subcommand."""
     [subparsers] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [flag for action in subparsers.choices[command]._actions for flag in action.option_strings]
 
 
 def _check_cleanup(arguments: argparse.Namespace) -> None:
-    """Sets `recent`, in seconds; one of the two must be given, or all would go."""
+    """Set `recent`, in seconds. One of the two flags is required: without them all runs would be deleted."""
     keep_best, keep_recent = arguments.keep_best, arguments.keep_recent
     if keep_best is None and keep_recent is None:
         raise UserError("say what to keep: --keep-best 3, --keep-recent 30d, or both")
-    if keep_best is not None and not 0 <= keep_best <= MOST:
-        raise UserError(f"--keep-best must be a whole number from 0 to {MOST:,}, not {keep_best}")
+    if keep_best is not None and not 0 <= keep_best <= MAX_COUNT:
+        raise UserError(f"--keep-best must be a whole number from 0 to {MAX_COUNT:,}, not {keep_best}")
     age = AGE.fullmatch(keep_recent or "0h")
     if not age:
         raise UserError(f"--keep-recent must be hours, days or weeks (12h, 30d, 8w), not {keep_recent!r}")
@@ -160,7 +160,7 @@ def _check_cleanup(arguments: argparse.Namespace) -> None:
 def main(argv: list[str]) -> int:
     arguments = parse_runs(argv)
     if lines := SUBCOMMANDS[arguments.command](arguments):
-        print("\n".join(map(printable, lines)))  # whatever a run's files say, it is one harmless line each
+        print("\n".join(map(printable, lines)))  # files of a run may contain control characters
     return 0
 
 
@@ -174,16 +174,16 @@ def list_runs(arguments: argparse.Namespace) -> list[str]:
     if not lines:
         return [f"no runs{' that match the filter' if arguments.filter else ''} in {runs_root()}"]
     width = _width()
-    shown_lines = lines[:MOST_SHOWN] if width and not arguments.limit else lines
+    shown_lines = lines[:MAX_LINES] if width and not arguments.limit else lines
     output = table(shown_lines, columns or COLUMNS, fields, width)
-    output += reasons(shown_lines, width or 2 * NARROWEST)
+    output += reasons(shown_lines, width or 2 * MIN_WIDTH)
     if len(shown_lines) < len(lines):
         output.append(f"{len(shown_lines):,} of {len(lines):,} runs; --limit N shows more")
     return output
 
 
 def reasons(lines: Sequence[Brief], width: int) -> list[str]:
-    """Why runs failed or cannot be read: each reason once, in one line, and how to see all of it."""
+    """Return why runs failed or cannot be read, each reason once; if one is cut, also how to see all of it."""
     ids: dict[str, list[str]] = {}
     for line in lines:
         if line.fault or line.reason:
@@ -202,7 +202,7 @@ def show(arguments: argparse.Namespace) -> list[str]:
     from stride.report.ledger.show import run_data, run_lines
 
     [run] = find_runs([arguments.run])
-    return [json.dumps(run_data(run))] if arguments.json else run_lines(run, _width() or 2 * NARROWEST)
+    return [json.dumps(run_data(run))] if arguments.json else run_lines(run, _width() or 2 * MIN_WIDTH)
 
 
 def compare(arguments: argparse.Namespace) -> list[str]:
@@ -215,7 +215,7 @@ def compare(arguments: argparse.Namespace) -> list[str]:
     return (
         [json.dumps(comparison_data(runs, metrics))]
         if arguments.json
-        else comparison(runs, metrics, _width() or NARROWEST)
+        else comparison(runs, metrics, _width() or MIN_WIDTH)
     )
 
 
@@ -226,7 +226,7 @@ def export(arguments: argparse.Namespace) -> list[str]:
     lines, fields = select(arguments.filter, arguments.sort, columns, arguments.limit)
     text = exported(lines, columns, fields, arguments.format, arguments.by)
     if not arguments.out:
-        sys.stdout.write(text)  # of several lines, each of harmless cells
+        sys.stdout.write(text)  # its cells are printable
         return []
     write_output(arguments.out, text)
     return [f"{len(lines):,} runs -> {arguments.out}"]
@@ -264,7 +264,7 @@ def explain(arguments: argparse.Namespace) -> list[str]:
 
 
 def diff(arguments: argparse.Namespace) -> list[str]:
-    from stride.agents.trained.tensors import first_tensor  # brings torch
+    from stride.agents.trained.tensors import first_tensor  # imports torch
     from stride.report.ledger.diff import configs, difference_lines, first_row
 
     first, second = find_runs(arguments.runs, least=2)
@@ -287,8 +287,8 @@ def _names(text: str) -> list[str]:
 
 
 def _width() -> int | None:
-    """Columns of the terminal, None in a pipe: programs read complete lines."""
-    return max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns) if sys.stdout.isatty() else None
+    """Return the terminal's columns, None in a pipe, where programs need complete lines."""
+    return max(MIN_WIDTH, shutil.get_terminal_size((MIN_WIDTH, 24)).columns) if sys.stdout.isatty() else None
 
 
 if __name__ == "__main__":

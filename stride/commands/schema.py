@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
 
 
 def text() -> str:
-    """The text of the file in every new project, and beside the shipped files once `make` has written it."""
+    """Return the schema as JSON text: the file in every new project, and in config/ after `make`."""
     return json.dumps(schema(), indent=1)
 
 

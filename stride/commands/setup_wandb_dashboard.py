@@ -18,7 +18,7 @@ CURE = "pip install 'stride-rl[wandb]'"
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
+    """Create or print the dashboard; return the exit code."""
     arguments = parse(argv)
     if not is_installed("wandb_workspaces"):
         raise UserError(f"a dashboard needs the package wandb-workspaces: {CURE}")
@@ -43,7 +43,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def send(arguments: argparse.Namespace) -> int:
-    """Send the page unless it exists; an error of W&B becomes one line."""
+    """Save the page on W&B unless it exists; an error of W&B becomes one line."""
     import wandb
 
     try:
@@ -63,7 +63,7 @@ def send(arguments: argparse.Namespace) -> int:
 
 
 def others(entity: str, project: str) -> list[str]:
-    """Ids of the runs but the newest."""
+    """Return the ids of all runs but the newest."""
     import wandb
 
     runs = wandb.Api().runs(f"{entity}/{project}", order="-created_at", per_page=MOST)
@@ -71,13 +71,13 @@ def others(entity: str, project: str) -> list[str]:
 
 
 def find_page(page: Any) -> Any:
-    """The page as W&B has it, None where it does not."""
+    """Return the page as W&B stores it, None if it does not exist."""
     import wandb_workspaces.workspaces as pages
 
     try:
         return pages.Workspace.from_url(page.url)
     except ValueError as error:
-        if str(error).startswith("Workspace "):  # `Workspace .. not found`: the project is there
+        if str(error).startswith("Workspace "):  # `Workspace .. not found`: the project exists, the page does not
             return None
         raise
 

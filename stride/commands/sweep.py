@@ -1,8 +1,8 @@
-"""Search for hyperparameters:   stride sweep config/sweeps/cartpole.yaml   (--help says the rest)
+"""Search for hyperparameters: stride sweep config/sweeps/cartpole.yaml (--help shows all flags)
 
-The story of a search: the file -> trials that Optuna proposes -> runs that pause at rungs, of which the best go on ->
-the best three on seeds that nobody used -> a block of YAML. All that is kept is the journal and the runs themselves:
-what was under way when a search was stopped is begun by the same command again, which continues it.
+A search, top to bottom: the file -> trials that Optuna proposes -> runs that pause at rungs, from which the best
+continue -> the best three on fresh seeds -> a block of YAML. Only the journal and the runs are stored. If a search was
+stopped, the same command continues it from these.
 """
 
 import json
@@ -38,11 +38,11 @@ exit codes:
   0 searched and confirmed; 1 no trial finished; 2 wrong arguments or a wrong file, nothing was started;
   130 and 143 stopped by Ctrl-C or SIGTERM: the same command continues
 """
-MOST = 10_000
+MAX_TRIALS = 10_000
 
 
 class NothingFoundError(RuntimeError):
-    """No trial of a search came to its end."""
+    """No trial of a search finished."""
 
 
 def build_sweep_parser() -> OneLineParser:
@@ -59,16 +59,16 @@ def build_sweep_parser() -> OneLineParser:
 
 
 def parse_sweep(argv: list[str]) -> Namespace:
-    """argv without the program's name: `file`, `on` and `trials`, a number or None.
+    """Parse argv, without the program's name: `file`, `on` and `trials` (a number or None).
 
-    UserError for what is unknown, out of range or not installed.
+    UserError if something is unknown, out of range or not installed.
     """
     arguments = build_sweep_parser().parse_all(argv)
     check_machines(arguments.on)
     trials = arguments.trials
     if trials is not None:
-        if not (trials.isdecimal() and 1 <= int(trials) <= MOST):
-            raise UserError(f"--trials must be a whole number from 1 to {MOST:,}, not {trials}")
+        if not (trials.isdecimal() and 1 <= int(trials) <= MAX_TRIALS):
+            raise UserError(f"--trials must be a whole number from 1 to {MAX_TRIALS:,}, not {trials}")
         arguments.trials = int(trials)
     if find_spec("optuna") is None:
         raise UserError(NEEDS_OPTUNA)
@@ -77,7 +77,7 @@ def parse_sweep(argv: list[str]) -> Namespace:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
+    """Run the search; return the exit code."""
     arguments = parse_sweep(argv)
     search, program = read_search(arguments.file, arguments.trials, load), places.program("train")
     with pool_on(arguments.on, search.threads, search.gpus, program) as (pool, workers):
@@ -120,7 +120,7 @@ def folder_for(search: Search) -> Path:
 
 
 def check_same(folder: Path, search: Search) -> None:
-    """UserError where another search has begun in this folder."""
+    """Raise UserError if the folder belongs to a search with other settings; else store these."""
     path, plain = folder / "search.json", json.loads(json.dumps(search.plain()))
     before = mapping(read_json(path)) if path.exists() else plain
     if different := [key for key in plain if plain[key] != before.get(key)]:

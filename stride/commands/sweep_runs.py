@@ -1,7 +1,7 @@
-"""A search under way: which trial goes on next, the commands of trials in a pool, their results, the time left.
+"""A hyperparameter search in progress: choose the next trial, train trials in a pool, collect their results.
 
-Each step is one line of the journal, from which the next follows, whoever takes it and whenever: a search that was
-killed between any two of them goes on as if it had not been.
+Each step is one line of the journal, and the next step follows from the journal alone. So a search that was killed
+between two steps continues as if it had not been.
 """
 
 import math
@@ -22,7 +22,7 @@ from stride.runstore.many.ray_pool import Pool
 from stride.runstore.many.search_journal import COMPLETE, FAILED, PRUNED, Journal, Trial
 from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir, runs_root
-from stride.runstore.run_facts import ENOUGH, PAUSED, mapping
+from stride.runstore.run_facts import FULL_TEST_EPISODES, PAUSED, mapping
 from stride.runstore.run_files import exists
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.seed_group import members
@@ -30,17 +30,18 @@ from stride.utils.interrupted import Noted
 from stride.utils.resources import CORES_VARIABLE, cores
 from stride.utils.typography import duration, score
 
-LAST_LINE = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # of a quiet run
+LAST_LINE = re.compile(r"result=(\S+) .*\btest_episodes=(\d+) .*run=(.+)")  # what train.py --quiet prints at the end
 SOLVED = "solved"
 NOT_MEASURED = "was never measured (an evaluation counts only when all its episodes end)"
-STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)  # and saved: it goes on another time
+# exit codes of a run that was stopped and saved; the search continues it later
+STOP_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM, LockLostError.exit_code)
 
 
 def next_trial(search: Search, journal: Journal, started: Collection[tuple[int, int]]) -> Trial | None:
-    """A trial to be trained to its bound that is not among `started` (trial, bound); None: wait, or all is done.
+    """Return a trial to train to its bound that is not in `started` (trial, bound); None: wait for others, or the end.
 
-    Those that a stopped search left under way come first; then the best that may go on, from the highest rung down;
-    then a new one.
+    First come trials that a stopped search left unfinished; then the best that may go on, from the highest rung down;
+    then new ones.
     """
     while True:
         trials = journal.trials
@@ -61,7 +62,7 @@ def next_trial(search: Search, journal: Journal, started: Collection[tuple[int, 
 
 
 class TrialRun(NamedTuple):
-    """One training: which trial it takes to how many env steps, with which seed."""
+    """One training: the number of its trial, up to how many env steps it goes, and its seed."""
 
     trial: int
     bound: int
@@ -69,35 +70,35 @@ class TrialRun(NamedTuple):
 
 
 class TrialScore(NamedTuple):
-    """The result of one training."""
+    """The result of one training; `value` is the metric of the search."""
 
     run: str
     result: str
     value: float
     episodes: int
-    """of its test that ended"""
+    """how many episodes of its test ended"""
 
 
 class SearchRuns:
-    """`commands` grow while a pool runs them, as each end decides what follows."""
+    """Trains the trials of a search. `commands` grow while a pool runs them: each result decides what follows."""
 
     def __init__(self, search: Search, journal: Journal, program: Sequence[str]) -> None:
         self.search, self.journal, self._program = search, journal, program
         self._commands: list[list[str]] = []
-        self._infos: list[TrialRun] = []  # in the order of the commands
-        self._ended = 0  # how many of the commands
-        self._scores: dict[int, dict[int, TrialScore]] = {}  # by trial and seed, until all seeds of the trial have one
-        self._start, self._steps = time.monotonic(), 0  # env steps since then
+        self._trainings: list[TrialRun] = []  # in the order of the commands
+        self._ended = 0  # number of commands that have ended
+        self._scores: dict[int, dict[int, TrialScore]] = {}  # by trial and seed, until all of a trial's seeds have one
+        self._start, self._steps = time.monotonic(), 0  # env steps trained since the start
         self._steps_left = self._expected() - self._spent()
 
     def run(self, pool: Pool, workers: int, noted: Noted) -> bool:
-        """Whether the search came to its end."""
-        most = max(2, workers)  # of one command alone a pool makes no nursery
-        self._fill(most)
+        """Train trials until the search ends; False if it was stopped before."""
+        limit = max(2, workers)  # with a single command, a pool starts no nursery
+        self._fill(limit)
         for finished in self._pooled(pool, self._commands, workers, noted):
-            self._land(finished)
+            self._record_end(finished)
             if not noted.number:
-                self._fill(most)
+                self._fill(limit)
         trials = self.journal.trials
         if noted.number or any(trial.under_way for trial in trials):
             return False
@@ -107,20 +108,20 @@ class SearchRuns:
         return True
 
     def best(self) -> list[Trial]:
-        """The trials with the best values at the end."""
+        """Return the trials with the best final values, best first."""
         complete = {trial.number: trial for trial in self.journal.trials if trial.state == COMPLETE}
         ranking = ranked({number: self.search.signed(trial.last) for number, trial in complete.items()})
         return [complete[number] for number in ranking[:CONFIRMED_TRIALS]]
 
     def confirm(self, pool: Pool, workers: int, noted: Noted) -> SweepResult | None:
-        """The best trained on fresh seeds, from the start; None where that was stopped."""
+        """Train the best trials on fresh seeds, from the start, and return the ranking; None if that was stopped."""
         search, seeds = self.search, self._fresh_seeds()
         trainings = [(trial, seed) for trial in self.best() for seed in seeds]
         commands = [self._from_start(trial, seed) for trial, seed in trainings]
         scores = {}  # by trial and seed
         for finished in self._pooled(pool, commands, workers, noted):
             exit_code, line = exit_and_line(finished)
-            if exit_code in STOPPED:
+            if exit_code in STOP_CODES:
                 return None
             trial, seed = trainings[finished.index]
             result = None if exit_code else read_score(line, search.metric)
@@ -139,7 +140,7 @@ class SearchRuns:
                     trial.last,
                     tuple(result.value for result in results),
                     len(solved),
-                    min(solved, default=ENOUGH),
+                    min(solved, default=FULL_TEST_EPISODES),
                 )
             )
         ranking = ranked({index: search.signed(finalist.mean) for index, finalist in enumerate(finalists)})
@@ -152,33 +153,35 @@ class SearchRuns:
         cores_of_each = max(1, cores() // max(1, workers))
         return pool(commands, workers, {CORES_VARIABLE: str(cores_of_each)}, stop=lambda: noted.number)
 
-    def _fill(self, most: int) -> None:
-        """Add commands until this number of them is running or waiting."""
-        while len(self._commands) - self._ended < most:
-            trial = next_trial(self.search, self.journal, {(info.trial, info.bound) for info in self._infos})
+    def _fill(self, limit: int) -> None:
+        """Add commands until `limit` of them are running or waiting."""
+        while len(self._commands) - self._ended < limit:
+            started = {(training.trial, training.bound) for training in self._trainings}
+            trial = next_trial(self.search, self.journal, started)
             if trial is None:
                 return
             for seed in self.search.seeds:
                 pause = ["--pause-at", str(trial.bound)] if trial.bound < self.search.budget else []
-                self._infos.append(TrialRun(trial.number, trial.bound, seed))
+                self._trainings.append(TrialRun(trial.number, trial.bound, seed))
                 self._commands.append([*self._from_start(trial, seed), *pause])
 
     def _from_start(self, trial: Trial, seed: int) -> list[str]:
-        """The command that trains with its values from the start to the end."""
+        """Return the command that trains this trial's values with this seed."""
         overrides = [self.search.variant, *self.search.fixed, *self.search.words(trial.params)]
         return [*self._program, *overrides, "--seed", str(seed), "--group", self.search.group, "--quiet"]
 
     def _fresh_seeds(self) -> tuple[int, ...]:
-        """The first from 1 on that no trial has."""
+        """Return the lowest seeds from 1 on that no trial uses."""
         used, count = self.search.seeds, self.search.confirm
         return tuple(seed for seed in range(1, len(used) + count + 1) if seed not in used)[:count]
 
-    def _land(self, finished: Finished) -> None:
-        """A run paused, ended or failed; once all seeds of its trial have, the trial has reached its bound."""
+    def _record_end(self, finished: Finished) -> None:
+        """Record that a run paused, ended or failed; after the last seed of a trial, also that the trial reached its
+        bound."""
         self._ended += 1
-        training, (code, line) = self._infos[finished.index], exit_and_line(finished)
+        training, (code, line) = self._trainings[finished.index], exit_and_line(finished)
         trial = self.journal.trials[training.trial]
-        if code in STOPPED or not trial.alive:
+        if code in STOP_CODES or not trial.alive:
             return
         result = None if code else read_score(line, self.search.metric)
         if result is None:
@@ -206,7 +209,7 @@ class SearchRuns:
         print(f"  trial {trial.number}: {message}; {progress}, left {duration(seconds_left)}   {overrides}", flush=True)
 
     def _expected(self) -> float:
-        """Env steps that the complete search takes, about."""
+        """Return about how many env steps the complete search takes."""
         fraction, steps = 1.0, 0.0
         for start, bound in pairwise((0, *self.search.targets)):
             steps += fraction * (bound - start)
@@ -214,20 +217,20 @@ class SearchRuns:
         return steps * self.search.trials * len(self.search.seeds)
 
     def _spent(self) -> int:
-        """Env steps of all trials so far, of those that failed, too."""
+        """Return the env steps of all trials so far, including failed ones."""
         fresh = self._fresh_seeds()
         return sum(steps_of(run, info) for run, info in members(self.search.group) if info.get("seed") not in fresh)
 
 
 def exit_and_line(finished: Finished) -> tuple[int, str]:
-    """The exit code as a shell has it, and the last line."""
+    """Return a process's exit code, as a shell shows it, and the last line that it printed."""
     code = finished.returncode if finished.returncode >= 0 else 128 - finished.returncode
     lines = finished.output_tail.strip().splitlines()
     return code, lines[-1] if lines else f"ended with exit code {code} and no message"
 
 
 def read_score(line: str, metric: str) -> TrialScore | None:
-    """The result in a quiet run's last line and its metrics.csv; None where the metric has no number there."""
+    """Return the result in a quiet run's last line and metrics.csv; None if the metric has no finite value there."""
     match = LAST_LINE.search(line)
     if match is None:
         return None
@@ -237,7 +240,7 @@ def read_score(line: str, metric: str) -> TrialScore | None:
 
 
 def steps_of(run: RunDir, info: dict[str, Any]) -> int:
-    """Env steps that a run has taken itself."""
+    """Return the env steps that a run took itself, without those before a fork."""
     rows = read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
     steps_done = int(max((row.get(STEPS, 0.0) for row in rows), default=0))
     return steps_done - int(mapping(info.get("parent")).get("env_steps", 0))

@@ -1,6 +1,6 @@
-"""Train an agent from a config:   python train.py CartPole-v1:ppo   (python train.py --help says the rest)
+"""Train an agent from a config: python train.py CartPole-v1:ppo (python train.py --help shows all flags)
 
-The story of a run, top to bottom: arguments -> config -> worlds and agent -> run folder -> callbacks -> Trainer.fit.
+Top to bottom: arguments -> config -> environments and agent -> run folder -> callbacks -> Trainer.fit.
 """
 
 from stride.utils import quick_start  # isort: skip  # before all others
@@ -22,10 +22,10 @@ from typing import NamedTuple
 from stride.runstore.many.ray_pool import reach
 
 if __name__ == "__main__":
-    reach(sys.argv[1:])  # here, as nodes of a cluster load for seconds, too
+    reach(sys.argv[1:])  # before the imports below: the nodes of a cluster load for seconds meanwhile
 
 from stride.commands.train_opening import (
-    first_words,
+    answer_early,
     for_debugger,
     is_done,
     print_help,
@@ -35,9 +35,9 @@ from stride.commands.train_opening import (
 from stride.utils import entry
 
 if __name__ == "__main__":
-    entry.begin(first_words, "  loading torch ...")  # here, as the imports below take seconds
+    entry.begin(answer_early, "  loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
 import lightning as L
 import torch
@@ -51,7 +51,7 @@ from stride.agents.engines.ray_collectors import CollectorLostError, build_colle
 from stride.agents.networks.policies import check_name as check_policy_name
 from stride.commands.rank import is_worker
 from stride.commands.train_arguments import Arguments, check_pause, parse_arguments
-from stride.commands.train_detached import apart, look_on, train_apart
+from stride.commands.train_detached import is_background, open_monitor, train_in_background
 from stride.commands.train_folder import facts_of, find_and_lock, open_run, opening_lines, resumption_of
 from stride.commands.train_ranks import agent_of_rank_0, end_ranks, join_ranks, serve_rank_0
 from stride.commands.train_several import start_all
@@ -93,19 +93,19 @@ from stride.utils.user_error import NumbersError, UserError
 quick_start.loaded()
 
 FAILURES = (EnvError, ShortageError, LockLostError, RankLostError, CollectorLostError)  # reported in one line
-BETWEEN_LOOKS = 1.0  # seconds, at a run that another process trains
-MARGIN = 16 << 20  # bytes for what a run writes beside checkpoints
+POLL_SECONDS = 1.0  # between two checks of a run that another process trains
+EXTRA_BYTES = 16 << 20  # disk space for what a run writes besides checkpoints
 
 
 class Ended(NamedTuple):
-    """How a training ended; `run` is None where a signal came before there was anything to save."""
+    """The exit code of a training; `run` is None if a signal came before there was anything to save."""
 
     code: int
     run: RunDir | None = None
 
 
 def main(argv: list[str], events: Events | None = None) -> int:
-    """`events`: where programs read what happens; None: people read it."""
+    """Run what the command line asks for; return the exit code. `events` receives JSON events; None: for people."""
     if is_worker(os.environ):
         return serve_rank_0()
     arguments = parse_arguments(argv)
@@ -117,8 +117,8 @@ def main(argv: list[str], events: Events | None = None) -> int:
         return print_help(arguments.decided(task_of), task_of)
     if arguments.list_envs is not None:
         return print_variants(arguments.list_envs)
-    if apart(arguments):
-        return train_apart(argv, arguments)
+    if is_background(arguments):
+        return train_in_background(argv, arguments)
     if arguments.resumes_group:
         return resume_group(arguments)
     if arguments.many:
@@ -127,12 +127,12 @@ def main(argv: list[str], events: Events | None = None) -> int:
 
 
 def train(arguments: Arguments, events: Events | None = None) -> int:
-    """The exit code of one run."""
+    """Train one run and return the exit code."""
     return train_run(arguments, events).code
 
 
 def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
-    """One run, new, continued or forked, which a signal may interrupt."""
+    """Train one run, new, resumed or forked; a signal may interrupt it."""
     with Interrupts() as interrupts, ExitStack() as stack, in_callers_folder():
         try:
             return _train(arguments, interrupts, stack, events)
@@ -143,7 +143,7 @@ def train_run(arguments: Arguments, events: Events | None = None) -> Ended:
 
 
 def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, events: Events | None) -> Ended:
-    """The story of a run."""
+    """Do the steps of a run in order. `stack` holds what must be closed at the end, such as the run's lock."""
     resumption, failure = find_and_lock(arguments, stack)
     if not resumption:
         import_own_modules(*folder_of_yaml(arguments))
@@ -151,7 +151,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
     config = config_to_train(arguments, resumption)
     device = prepare_device(config, resumption)
     folder = resumption.source.path if resumption else runs_root()
-    check_room(folder, 0)  # before kernels are compiled in vain
+    check_room(folder, 0)  # now, before kernels are compiled for seconds
     with (
         start_reported(config, arguments.group, resumption),
         shortage_errors(config, "nothing was started", arguments.again),
@@ -161,7 +161,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         pool = pool_of_collectors(config, arguments.on, stack)
         agent = make_agent(config, device, arguments.quiet, group, pool)
         goal = goal_of(config, agent.collector.envs.reward_threshold)
-    check_room(folder, checkpoint_size(agent) + MARGIN)
+    check_room(folder, checkpoint_size(agent) + EXTRA_BYTES)
     if arguments.require_goal:
         check_required(config, goal)
 
@@ -171,7 +171,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
         if not run.foreign:
             remember_code_of(run, to_plain(config))
         if arguments.monitor:
-            look_on(run.path)
+            open_monitor(run.path)
 
         with open_run_log(run.run_log, arguments.quiet) as run_log:
             run_log.log(NOTE, shlex.join(sys.argv))
@@ -191,7 +191,7 @@ def _train(arguments: Arguments, interrupts: Interrupts, stack: ExitStack, event
 
 
 def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Config:
-    """The checked config of a new or resumed run."""
+    """Return the checked config of a new or resumed run."""
     if resumption:
         config = resumption.config
     else:
@@ -209,12 +209,12 @@ def config_to_train(arguments: Arguments, resumption: Resumption | None) -> Conf
 
 
 def folder_of_yaml(arguments: Arguments) -> list[Path]:
-    """The folder of the --config file: modules that it names may be there."""
+    """Return [folder of the --config file], where modules that it names may be; [] without such a file."""
     return [Path(arguments.file).absolute().parent] if arguments.file else []
 
 
 def prepare_device(config: Config, resumption: Resumption | None) -> torch.device:
-    """The device that the config names, torch set up for it; the error says how a run of a GPU goes on without one."""
+    """Set up torch for the config's device and return it; an error shows how to resume a GPU's run on the CPU."""
     torch.set_num_threads(config.torch_threads)
     try:
         device = training_device(config.device)
@@ -232,15 +232,15 @@ def prepare_device(config: Config, resumption: Resumption | None) -> torch.devic
 
 
 def check_names(config: Config) -> list[L.Callback]:
-    """Check every name in the config by its registry, before a run folder exists; the user's callbacks, made."""
-    import_module(config.env_id)  # which may register a policy or a wrapper
+    """Check every name in the config by its registry, before a run folder exists; return the user's own callbacks."""
+    import_module(config.env_id)  # its module may register a policy or a wrapper
     check_policy_name(config)
     check_loggers(config.logger)
     return user_callbacks(config)
 
 
 def pool_of_collectors(config: Config, where: str, stack: ExitStack) -> RayPool | None:
-    """The cluster whose actors play, where they do; UserError where only one of config and --on says so."""
+    """Return the cluster on which collectors play, None without collectors; UserError if config and --on disagree."""
     if not config.collectors and where != LOCAL:
         raise UserError(f"--on {where} is for several runs; a single run trains here, unless it has collectors=N")
     if not config.collectors:
@@ -250,7 +250,7 @@ def pool_of_collectors(config: Config, where: str, stack: ExitStack) -> RayPool 
     check_worlds(config)
     handler = signal.getsignal(signal.SIGTERM)
     pool = stack.enter_context(connected(where))
-    with suppress(ValueError):  # not in the main thread, where Ray has not replaced it either
+    with suppress(ValueError):  # in another thread than the main one; there Ray has not replaced the handler
         signal.signal(signal.SIGTERM, handler)
     return pool
 
@@ -262,7 +262,7 @@ def make_agent(
     group: ProcessGroup | None = None,
     pool: RayPool | None = None,
 ) -> Agent:
-    """The agent in its environments, kernels compiled; of several shards that of the first."""
+    """Build the agent in its environments and compile its kernels; with several shards, the agent of the first."""
     if pool:
         return build_collectors(config, pool.ray, pool.new_actor)
     if config.shards > 1:
@@ -273,12 +273,12 @@ def make_agent(
 
 
 def goal_of(config: Config, registered: float | None) -> float | None:
-    """The mean return that counts as solved: of the config, else the environment's registered threshold."""
+    """Return the mean return that counts as solved: the config's, else the environment's registered threshold."""
     return registered if config.spec.goal is None else config.spec.goal
 
 
 def check_required(config: Config, goal: float | None) -> None:
-    """UserError where --require-goal asks for what no training could answer."""
+    """Raise UserError if --require-goal can never be answered: there is no goal, or no test."""
     if goal is None:
         raise UserError(f"--require-goal: {config.env_id} has no goal; set one with spec.goal=N")
     if not config.test_episodes:
@@ -287,9 +287,9 @@ def check_required(config: Config, goal: float | None) -> None:
 
 
 def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
-    """The one run that the group has with this config: begun, continued, reported again, or waited for."""
+    """Train the group's run with this config: start it, resume it, report it again, or wait for its process."""
     import_own_modules(*folder_of_yaml(arguments))
-    if arguments.fork:  # whatever is left of the other run's budget by now
+    if arguments.fork:  # even if the other run's budget is spent by now
         config = resumption_of(arguments, fork=True, spent=True).config
     else:
         config = arguments.load(task_of)
@@ -311,23 +311,22 @@ def train_claimed(arguments: Arguments, events: Events | None = None) -> int:
         except UserError:
             if run is None or not is_done(arguments, run):
                 raise
-            continue  # it ended between the look at it and its lock
+            continue  # it ended after we read its state and before we locked it
         run = standing_run(arguments, config)
         while run and owner(run.path):
-            time.sleep(BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
 
 
 def train_group(arguments: Arguments) -> int:
-    """Several runs: processes side by side, or one after the other where a debugger looks on; one run whose worlds are
-    elsewhere."""
+    """Train several runs in processes, or one by one under a debugger; also a single run whose collectors need --on."""
     import_own_modules(*folder_of_yaml(arguments))
-    decided = [part.decided(task_of) for part in arguments.each()]
+    decided = [part.decided(task_of) for part in arguments.trainings()]
     parts = [(part, part.load(task_of)) for part in decided]
     if any(config.collectors for _, config in parts):
         if len(parts) * max(1, len(arguments.seeds)) > 1:
             raise UserError("collectors are for one run at a time: start a command for each seed and variant")
         return train_claimed(arguments) if arguments.group else train(arguments)
-    for _, config in parts:  # what is wrong is reported once, not by every process
+    for _, config in parts:  # report an error once, not in every process
         if arguments.on == LOCAL:
             training_device(config.device)
         with start_reported(config, "", None):
@@ -345,7 +344,7 @@ def train_group(arguments: Arguments) -> int:
 
 
 def resume_group(arguments: Arguments) -> int:
-    """Go on with the unfinished runs of a group."""
+    """Continue the unfinished runs of a group."""
     group = find_group(arguments.resume)
     program = places.program("train")
     threads, gpus = needs_of(group)
@@ -357,20 +356,20 @@ def resume_group(arguments: Arguments) -> int:
 
 
 def key_with(argument_texts: Sequence[str], seed: int) -> str:
-    """The hash of the config that these words mean with this seed."""
+    """Return the hash of the config that these arguments with this seed give."""
     arguments = parse_arguments([*argument_texts])
     import_own_modules(*folder_of_yaml(arguments))
     return key_of({**to_plain(arguments.load(task_of)), "seed": seed})
 
 
 def load_early(argv: list[str]) -> None:
-    """Load what every training with these arguments needs, before processes are forked."""
+    """Import what every training with these arguments needs, before processes are forked."""
     load_numba()
     parse_arguments(argv).load(task_of)
 
 
 def forked_early(argv: list[str]) -> list[str]:
-    """The program that several trainings are forked from here; nothing where there is one, or they run elsewhere."""
+    """Return the program of which a nursery forks the trainings; [] for a single run, or if they run elsewhere."""
     try:
         arguments = parse_arguments(argv)
     except UserError:  # reported by main
@@ -380,12 +379,12 @@ def forked_early(argv: list[str]) -> list[str]:
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line: 2 for what the person can right, 1 for what went wrong in training."""
+    """Run main and return the exit code; errors become one line: 2 if the user can fix it, 1 if the training failed."""
     return entry.ended(main_in_events if "--json" in argv else main, argv, *FAILURES)
 
 
 def main_in_events(argv: list[str]) -> int:
-    """main, with nothing but events on stdout."""
+    """Run main with nothing but JSON events on stdout."""
     with only_events(UserError, NumbersError, *FAILURES) as events:
         code = main(argv, events)
     return entry.printed(code)

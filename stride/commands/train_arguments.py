@@ -1,6 +1,6 @@
-"""The command line of train.py: flags and `key=value` overrides, every word accounted for. No training here.
+"""The command line of train.py: flags and `key=value` overrides. Every word is checked. Nothing is trained here.
 
-It is apart from train.py, as a mistyped flag is refused, and a line completed, before torch is loaded.
+It is not in train.py, so that a wrong flag is reported, and a line completed, before torch is loaded.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stride.commands.rank import rank_of
 from stride.commands.train_values import (
-    MOST_RUNS,
+    MAX_RUNS,
     TRACKER,
     WandbSweep,
     combinations,
@@ -68,7 +68,7 @@ exit codes:
   and saved
 """
 TRUST = "allow a run from elsewhere to import these modules of this machine"
-VALUES = (  # flag, the name of its value, help
+VALUES = (  # flag, name of its value, help
     ("--resume", "RUN", "continue a run: @last, @best, its id or its folder; or a group: group:NAME, group:@last"),
     (
         "--checkpoint",
@@ -94,7 +94,7 @@ SWITCHES = {
     "--mixed": "let the processes of a training run on different processors: bits may differ",
     "--debug": "one environment, a tiny budget, all checks, a profiler trace",
 }
-Words = tuple[str, tuple[str, ...]]  # one training: ("CartPole-v1:ppo", ("gamma=0.98",))
+Words = tuple[str, tuple[str, ...]]  # a training: ("CartPole-v1:ppo", ("gamma=0.98",))
 
 
 @dataclass(frozen=True)
@@ -113,29 +113,29 @@ class Arguments:
     quiet: bool
     json: bool
     debug: bool
-    """one world, one thread, no processes: by --debug, or as a debugger is attached"""
+    """one environment, one thread, no processes: because of --debug, or because a debugger is attached"""
     require_goal: bool
     help: bool
     checks: bool = False
-    """--debug was typed: numbers of every layer are checked, the budget is tiny"""
+    """--debug was typed: numbers of every layer are checked, and the budget is tiny"""
     trust: tuple[str, ...] = ()
     detach: bool = False
     monitor: bool = False
     pause_at: int | None = None
     fork: bool = False
     claimed: bool = False
-    """Whether `resume` is the run that a group has: started again, it may already be where it was to pause."""
+    """Whether `resume` is a group's run; when its command is repeated, it may already be at its --pause-at."""
     sweep: WandbSweep | None = None
     """The sweep whose values are among the overrides."""
     several: tuple[Words, ...] = ()
-    """ENV:VARIANT and overrides of each training, where there is more than one beside the seeds."""
+    """ENV:VARIANT and overrides of each training, if there are several, not counting seeds."""
     typed: tuple[str, ...] = ()
-    """What was typed of them."""
+    """The words that gave `several`, as typed."""
     on: str = LOCAL
     processes: int = 1  # 0: auto
     mixed: bool = False
     chosen: tuple[str, ...] = ()
-    """The overrides that ENV:auto has become."""
+    """The overrides that ENV:auto stands for."""
 
     @property
     def many(self) -> bool:
@@ -152,24 +152,23 @@ class Arguments:
 
     @property
     def pausing(self) -> tuple[str, ...]:
-        """--pause-at, for the processes of several runs."""
+        """--pause-at, as arguments for the processes of several runs."""
         return () if self.pause_at is None else ("--pause-at", str(self.pause_at))
 
     @property
     def is_budget_typed(self) -> bool:
         return any(override.startswith("max_timesteps=") for override in self.overrides)
 
-    def each(self) -> "list[Arguments]":
-        """The arguments of every training; seeds do not count."""
+    def trainings(self) -> "list[Arguments]":
+        """Return the arguments of every training, without seeds."""
         parts = [
             replace(self, config_id=config_id, overrides=overrides, several=()) for config_id, overrides in self.several
         ]
         return parts or [self]
 
     def decided(self, look: Look) -> "Arguments":
-        """With what ENV:auto chooses by a measurement, and says; the others as they are.
-
-        Not in a named group: its command finds the run by its config, which a second measurement might change."""
+        """Return arguments with the choice of ENV:auto, made by a measurement and printed; others unchanged. Not in a
+        named group: its command finds the run by its config, which a second measurement might change."""
         if self.file or self.group or not is_undecided(self.config_id, (*self.chosen, *self.overrides)):
             return self
         decision = decide(self.config_id, self.overrides, look)
@@ -178,9 +177,9 @@ class Arguments:
         return replace(self, chosen=decision.overrides)
 
     def load(self, look: Look | None = None) -> Config:
-        """The checked config that is described; `look` at an environment that has none of its own.
+        """Return the checked config. `look` returns facts of an environment that has no settings of its own.
 
-        A run of a sweep reports to W&B, whether or not its config says so.
+        A run of a W&B sweep reports to W&B, even if its config does not say so.
         """
         config = self._load(look)
         if self.sweep is None or TRACKER in config.logger:
@@ -201,32 +200,32 @@ class Arguments:
         return load_config(env_id, variant, self.overrides)
 
     def changes(self, config: Config) -> list[str]:
-        """The overrides by which the config differs from what its file says; of general settings, which depend on the
-        environment, and of a resumed run those that were typed."""
+        """Return the overrides that make the config differ from its file. For general settings, which depend on the
+        environment, and for a resumed run: those that were typed."""
         try:
             return changes_between(to_plain(replace(self, overrides=())._load(None)), to_plain(config))
-        except (UserError, TooEarlyError):  # complete only with overrides, or not known yet
+        except (UserError, TooEarlyError):  # incomplete without overrides, or not known before torch is loaded
             typed = [text.lstrip("-") for text in self.overrides]
             return merged_changes([text for text in typed if text.partition("=")[0] not in LABEL_KEYS])
 
     def shipped(self, config: Config) -> list[str]:
-        """The overrides that take back `changes`: ["gamma=0.98"]; of a resumed run none."""
+        """Return the overrides that undo `changes`: ["gamma=0.98"]; [] for a resumed run."""
         if not self.overrides or self.resume:
             return []
         try:
             return changes_between(to_plain(config), to_plain(self._unchanged(config)))
-        except UserError:  # complete only with overrides
+        except UserError:  # incomplete without overrides
             return []
 
     def _unchanged(self, config: Config) -> Config:
-        """The config without overrides."""
+        """Return the config without overrides."""
         try:
             return replace(self, overrides=())._load(None)
         except TooEarlyError:
             return settings_of(config, self.chosen)
 
     def again(self, override: str) -> str:
-        """The command with this override changed; of a resumed run the override, as another value is another run."""
+        """Return the command with this override changed; for a resumed run only the override, as it needs a new run."""
         if self.resume:
             return f"{override}, in a new run"
         command = [self.config_id] if self.config_id else []
@@ -237,7 +236,7 @@ class Arguments:
 
 
 def check_pause(pause_at: int | None, budget: int) -> None:
-    """UserError where no iteration of a training of this budget could be the one to pause after."""
+    """Raise UserError if --pause-at is above the budget, so that the run would never pause."""
     if pause_at is not None and pause_at > budget:
         raise UserError(
             f"--pause-at {pause_at:,} is above the budget of {budget:,} env steps; the run would never pause"
@@ -245,7 +244,7 @@ def check_pause(pause_at: int | None, budget: int) -> None:
 
 
 def build_parser() -> OneLineParser:
-    # --help is a flag of ours: with ENV:VARIANT it shows that variant's keys
+    # --help is not argparse's: with ENV:VARIANT it shows that variant's keys
     parser = OneLineParser(
         prog="python train.py", description="Train an agent from a config.", epilog=EXAMPLES, add_help=False
     )
@@ -281,18 +280,18 @@ def build_parser() -> OneLineParser:
 
 
 def parse_arguments(argv: list[str]) -> Arguments:
-    """argv without the program's name; unknown flags are refused with the nearest, `--key=value` is an override."""
+    """Parse argv, without the program's name; unknown flags raise UserError, `--key=value` is an override."""
     parser = build_parser()
     flags = parser.flags
-    tracker = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
+    key_flags = [word for word in argv if word.startswith("--") and "=" in word and word.partition("=")[0] not in flags]
     # intermixed: flags may stand between the words
-    parsed, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in tracker])
+    parsed, unknown = parser.parse_known_intermixed_args([word for word in argv if word not in key_flags])
     if unknown:
         advice = flag_advice(unknown[0]) or nearest(unknown[0], flags)
         raise UserError(f"unknown flag {unknown[0]!r}{advice}; --help shows the flags")
     config_ids = [parsed.config_id] if parsed.config_id else []
     config_ids += [word for word in parsed.words if "=" not in word]
-    overrides = [word for word in parsed.words if "=" in word] + tracker
+    overrides = [word for word in parsed.words if "=" in word] + key_flags
     if parsed.max_timesteps is not None:
         overrides.append(f"max_timesteps={parsed.max_timesteps}")
     seeds = () if parsed.seed is None else parse_seeds(parsed.seed)
@@ -307,10 +306,10 @@ def parse_arguments(argv: list[str]) -> Arguments:
     multirun = parsed.multirun
     several = _each_training(config_ids, overrides, multirun)
     run_count = len(several) * max(1, len(seeds))
-    if run_count > MOST_RUNS:
-        raise UserError(f"this command would start {run_count:,} runs; the limit is {MOST_RUNS:,}")
+    if run_count > MAX_RUNS:
+        raise UserError(f"this command would start {run_count:,} runs; the limit is {MAX_RUNS:,}")
     values = vars(parsed)
-    for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # of flags that other values replace
+    for name in ("words", "multirun", "max_timesteps", "seed", "wandb_sweep"):  # not fields of Arguments
         del values[name]
     return Arguments(
         **values
@@ -332,14 +331,14 @@ def parse_arguments(argv: list[str]) -> Arguments:
 
 
 def trusted(text: str) -> tuple[str, ...]:
-    """The modules of --trust, each a name."""
+    """Return the module names of --trust; UserError if one is not a name."""
     modules = tuple(part.strip() for part in text.split(",") if part.strip())
     trusting(modules)
     return modules
 
 
 def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun: bool) -> tuple[Words, ...]:
-    """Each ENV:VARIANT with each combination of values."""
+    """Combine each ENV:VARIANT with each combination of values."""
     for config_id in config_ids:
         if config_ids.count(config_id) > 1:
             raise UserError(f"{config_id} is given twice; name each training once")
@@ -353,7 +352,7 @@ def _each_training(config_ids: Sequence[str], overrides: Sequence[str], multirun
 def _check_conflicts(
     flags: argparse.Namespace, config_ids: list[str], seeds: tuple[int, ...], sweep: WandbSweep | None
 ) -> None:
-    """UserError for flags that cannot be meant together, or that say nothing without another one."""
+    """Raise UserError for flags that exclude each other, or that need another flag."""
     resume, group = flags.resume, names_group(flags.resume)
     ranked = flags.processes or rank_of(os.environ)
     has_many = len(seeds) > 1 or len(config_ids) > 1 or flags.multirun or flags.on != LOCAL
@@ -394,7 +393,7 @@ def _check_conflicts(
 
 
 def attached() -> bool:
-    """Whether a debugger is attached: by a trace function, or from Python 3.12 on as the monitoring tool."""
+    """Whether a debugger is attached: by a trace function, or since Python 3.12 by sys.monitoring."""
     if sys.gettrace() is not None:
         return True
     return sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None

@@ -1,7 +1,7 @@
-"""A training that goes on without its terminal: begun here, looked at and stopped from anywhere.
+"""Trainings that continue without their terminal (--detach, --monitor): start one, and print how to watch and stop it.
 
-In tmux a monitor has a pane of its own beside the training; elsewhere the training goes into the background, and the
-monitor has the terminal.
+With --monitor in tmux, the monitor gets a pane beside the training. Elsewhere the training goes into the background,
+and the monitor uses the terminal.
 """
 
 import os
@@ -23,29 +23,32 @@ from stride.runstore.seed_group import find_group, standings
 from stride.utils.places import IS_WHEEL, ROOT, TRAIN, program
 from stride.utils.user_error import UserError
 
-POLL = 0.1  # seconds between two looks for its run
-EARLIER = 2.0  # seconds that a clock may be behind
+POLL_SECONDS = 0.1  # between two searches for the run of a new process
+CLOCK_ERROR_SECONDS = 2.0  # how far the clock that names run folders may be behind
 
 
 class Background(NamedTuple):
-    """A training in the background: its process, its run, and the group it is of."""
+    """A training in the background: its process, its run's folder, and its group ("": none)."""
 
     pid: int
     folder: Path
     group: str
 
 
-def apart(arguments: Arguments) -> bool:
-    """Whether the training goes into the background."""
+def is_background(arguments: Arguments) -> bool:
+    """Whether these arguments put the training into the background."""
     return arguments.detach or (arguments.monitor and (arguments.many or _tmux() is None))
 
 
-def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
-    """Begin it, and print how to look on and how to stop it; its own exit code where it ended before it had a run."""
+def train_in_background(argv: Sequence[str], arguments: Arguments) -> int:
+    """Start the training in the background and print how to watch and stop it.
+
+    Returns its exit code if it ended before it had a run folder, else 0.
+    """
     if arguments.monitor and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError("--monitor needs a terminal; --detach trains in the background without one")
-    since = time.time() - EARLIER
-    # a session of its own: neither the shell's Ctrl-C nor the end of the terminal reaches it
+    since = time.time() - CLOCK_ERROR_SECONDS
+    # start_new_session: neither Ctrl-C in the shell nor the end of the terminal reaches it
     child = subprocess.Popen(
         [*program("train"), *(word for word in argv if word not in ("--detach", "--monitor"))],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
@@ -53,7 +56,7 @@ def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
     if not arguments.quiet:
         print("  starting in the background ...", flush=True)
     try:
-        training = _awaited(child, arguments, since)
+        training = _wait_for_run(child, arguments, since)
     except KeyboardInterrupt:
         child.send_signal(signal.SIGINT)
         child.wait()
@@ -69,7 +72,7 @@ def train_apart(argv: Sequence[str], arguments: Arguments) -> int:
 
 
 def farewell(training: Background, is_running: bool) -> list[str]:
-    """The lines that say what to type next."""
+    """Return the lines that say which commands attach to, stop and resume the training."""
     name = f"group:{training.group}" if training.group else training.folder.name
     attach = f"  attach    stride monitor {name}"
     if not is_running:
@@ -78,8 +81,8 @@ def farewell(training: Background, is_running: bool) -> list[str]:
     return [f"  training in the background: {name}", attach, stop, f"  resume    {TRAIN} --resume {name}"]
 
 
-def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float) -> Background | None:
-    """Its run, once it holds one; None where it ended without."""
+def _wait_for_run(child: subprocess.Popen[bytes], arguments: Arguments, since: float) -> Background | None:
+    """Wait until the child process holds a run, and return it; None if the process ended without one."""
     is_group = arguments.many or arguments.resumes_group
     while True:
         has_ended = child.poll() is not None
@@ -90,11 +93,11 @@ def _awaited(child: subprocess.Popen[bytes], arguments: Arguments, since: float)
                 return Background(child.pid, folder, group)
         if has_ended:
             return None
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
 
 
 def _candidates(arguments: Arguments, since: float) -> Iterator[Path]:
-    """Folders of runs that it may have begun: new ones, and those it goes on with."""
+    """Yield folders of runs that the child may train: new ones, and those it resumes."""
     root = runs_root()
     first = time.strftime("%Y%m%d-%H%M%S-", time.localtime(since))
     for name in list_names(root):
@@ -110,16 +113,16 @@ def _candidates(arguments: Arguments, since: float) -> Iterator[Path]:
 
 
 def _tmux() -> str | None:
-    """The program, where this terminal is one of its panes."""
+    """Return the path of tmux if this terminal is one of its panes, else None."""
     return shutil.which("tmux") if os.environ.get("TMUX") else None
 
 
-def look_on(folder: Path) -> None:
-    """A monitor of this run in a pane below; where tmux refuses (no space is left) the console is all there is."""
+def open_monitor(folder: Path) -> None:
+    """Open a monitor of this run in a tmux pane below; if tmux refuses (no space), print why and continue."""
     tmux = _tmux()
     if tmux is None:
         return
-    # a checkout's modules are imported from its folder; those of a wheel never from the present folder
+    # a checkout's modules are imported from its folder; -P: those of a wheel never from the current folder
     python = [sys.executable, "-P"] if IS_WHEEL else [sys.executable]
     command = [*python, "-m", "stride.commands.monitor", str(folder)]
     pane = ["-c", os.getcwd() if IS_WHEEL else str(ROOT), "-e", f"STRIDE_RUNS={runs_root()}"]

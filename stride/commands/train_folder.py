@@ -1,4 +1,4 @@
-"""The run that a training belongs to: found and locked, begun anew, continued, or forked from another one."""
+"""The run folder of a training: find and lock the one to resume, or create a new one, also as a fork of another run."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -32,7 +32,7 @@ from stride.trainer_callbacks.session import TrainingStart, bits_rest_on, traini
 
 
 def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | None, str]:
-    """The run that --resume names, locked for this process, and how it failed or died if it did."""
+    """Find and lock the run of --resume; return it (None without --resume) and how it failed or died, or ""."""
     if not arguments.resume:
         return None, ""
     run = RunDir.find(arguments.resume)
@@ -45,7 +45,7 @@ def find_and_lock(arguments: Arguments, stack: ExitStack) -> tuple[Resumption | 
 
 
 def resumption_of(arguments: Arguments, fork: bool, spent: bool = False) -> Resumption:
-    """The run and the checkpoint that --resume and --checkpoint name."""
+    """Return the run and checkpoint of --resume and --checkpoint. `spent`: allow a run with nothing left to train."""
     changes, trust = arguments.overrides, arguments.trust
     return find_resumption(
         arguments.resume, arguments.checkpoint, changes, arguments.accept_changes, trust, fork=fork, spent=spent
@@ -53,7 +53,7 @@ def resumption_of(arguments: Arguments, fork: bool, spent: bool = False) -> Resu
 
 
 def facts_of(config: Config, agent: Agent, goal: float | None, arguments: Arguments) -> dict[str, Any]:
-    """config.json of a run that begins now."""
+    """Return config.json for a run that starts now."""
     info: dict[str, Any] = {"env_id": config.env_id, "variant": config.variant, "seed": config.seed}
     info |= {"group": arguments.group, "goal": goal, "changes": arguments.changes(config)}
     info["shipped"] = arguments.shipped(config)
@@ -64,7 +64,7 @@ def facts_of(config: Config, agent: Agent, goal: float | None, arguments: Argume
 def open_run(
     config: Config, resumption: Resumption | None, info: dict[str, Any], stack: ExitStack
 ) -> tuple[RunDir, TrainingStart]:
-    """The folder to train in, locked: the run's own, or a new one; and where in it the training begins."""
+    """Return the folder to train in, locked, and the state from which the training starts there."""
     if resumption and not resumption.fork:
         run = resumption.source
         run.tidy()
@@ -88,7 +88,7 @@ def open_run(
 
 
 def _new_run(config: Config, resumption: Resumption | None, info: dict[str, Any]) -> RunDir:
-    """A new folder; of a fork complete with what it begins from: a kill at any time leaves all of it or none."""
+    """Create a run folder, for a fork with the files it starts from; a kill at any time leaves all of it or none."""
     env_id, variant, seed = config.env_id, config.variant, config.seed
     info = fork_facts(resumption, info) if resumption else info
     run_id = claim(info["group"], info["config"], new_id(env_id, variant, seed)) if info["group"] else ""
@@ -103,12 +103,13 @@ def _new_run(config: Config, resumption: Resumption | None, info: dict[str, Any]
 def opening_lines(
     arguments: Arguments, config: Config, resumption: Resumption | None, failure: str, agent: Agent
 ) -> tuple[str, ...]:
-    """The lines above a training that a person should read."""
+    """Return lines to print above the training: an earlier failure, changes by resuming, general settings."""
     lines = []
     if resumption:
         lines += [failure] if failure else []
         lines += resumption.lines(agent.collector.envs.resume, bits_rest_on(agent))
-    elif is_general_config(config) and not is_given(config.env_id):  # no file could name that
+    # a config file cannot name an environment that was given to stride.train(env=...)
+    elif is_general_config(config) and not is_given(config.env_id):
         lines += [KEEP_ADVICE, *to_keep(config)]
     sweep = arguments.sweep.line if arguments.sweep else ignored_sweep()
     return (*lines, sweep) if sweep else tuple(lines)

@@ -1,4 +1,4 @@
-"""The answers of train.py before torch is loaded: --help, mistyped words, a run that is done, the first lines.
+"""What train.py can answer before torch is loaded: --help, mistyped words, a finished run, the first lines of output.
 
 The first lines of a training are shown while torch is loaded; the console prints the rest of the header below them.
 """
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from stride.commands.rank import is_worker, rank_of
 from stride.commands.train_arguments import Arguments, build_parser, check_pause, parse_arguments
-from stride.commands.train_detached import apart, train_apart
+from stride.commands.train_detached import is_background, train_in_background
 from stride.config.checks import check, nearest_sizes
 from stride.config.extras import LOCAL, missing
 from stride.config.general import Look
@@ -48,22 +48,22 @@ from stride.utils.places import PROJECT
 from stride.utils.streams import FAILED, Events, event_line
 from stride.utils.user_error import UserError, nearest, printable
 
-TINY = 10  # iterations under a debugger, of a budget that nobody chose
+DEBUG_ITERATIONS = 10  # budget with --debug, if the user gave none
 
 
-def first_words(argv: list[str]) -> int | None:
-    """The exit code where that is all, None where a training is to follow."""
+def answer_early(argv: list[str]) -> int | None:
+    """Answer the command line if that needs no torch, and return the exit code; None if main must go on."""
     if is_nursery(argv) or is_worker(os.environ):
         return None
     try:
-        return _first_words(argv)
+        return _answer_early(argv)
     except UserError as error:
         if "--json" in argv:
             print(event_line("end", result=FAILED, error=str(error)), flush=True)
         raise
 
 
-def _first_words(argv: list[str]) -> int | None:
+def _answer_early(argv: list[str]) -> int | None:
     arguments = parse_arguments(argv)
     if not knows_all_algorithms() or arguments.shows_wrappers:  # wrappers import torch
         return None
@@ -74,13 +74,15 @@ def _first_words(argv: list[str]) -> int | None:
             if arguments.list_envs is not None:
                 return print_variants(arguments.list_envs)
             config = checked(arguments)
-    except TooEarlyError:  # main checks it all, once torch is loaded
+    except TooEarlyError:  # main checks everything after torch is loaded
         return None
-    if apart(arguments):
-        return train_apart(argv, arguments)
+    if is_background(arguments):
+        return train_in_background(argv, arguments)
     if arguments.many:
         if arguments.on != LOCAL and not arguments.require_goal:
-            return start_far(arguments)  # a goal may have to be looked up in the environment
+            return start_on_cluster(
+                arguments
+            )  # not with --require-goal: the environment may have to be made for its goal
     elif config is not None and arguments.group and not arguments.json and not rank_of(os.environ):
         run = standing_run(arguments, config)
         if run and is_done(arguments, run):
@@ -91,12 +93,12 @@ def _first_words(argv: list[str]) -> int | None:
 
 
 def print_help(arguments: Arguments, look: Look | None = None) -> int:
-    """The flags, and with ENV:VARIANT every key it has: its value there and its meaning."""
+    """Print the flags, and with ENV:VARIANT every key with its value there and its meaning."""
     keys = ""
     if arguments.config_id or arguments.file:
         try:
             config = arguments.load(look)
-        except UserError as error:  # settings of one's own algorithm may lack nothing but a budget, or a larger one
+        except UserError as error:  # a user's own algorithm may lack only a budget, or need a larger one
             others = [override for override in arguments.overrides if not override.startswith("max_timesteps=")]
             config = replace(arguments, overrides=("max_timesteps=1e5", *others)).load(look)
             if arguments.is_budget_typed:
@@ -108,12 +110,12 @@ def print_help(arguments: Arguments, look: Look | None = None) -> int:
 
 
 def checked(arguments: Arguments) -> Config | None:
-    """The config to be trained, the first of several; None where only a resumed run's folder knows it, or a group.
+    """Return the config to train (the first of several); None for a group, or if only the resumed run's folder has it.
 
-    UserError for whatever can be refused by now. The training itself checks the rest, and all of this again.
+    Raises UserError for everything that can be checked without torch. The training checks this again, and the rest.
     """
     if arguments.several:
-        configs = [checked(part) for part in arguments.each()]
+        configs = [checked(part) for part in arguments.trainings()]
         return configs[0]
     if arguments.resumes_group:
         return None
@@ -126,17 +128,17 @@ def checked(arguments: Arguments) -> Config | None:
         stored_config = run.facts().get("config")
         trust = trust_in(run, arguments.trust)
         check_names(stored_config, trust, run.id)
-        if stored_config is None:  # resuming says what is wrong
+        if stored_config is None:  # resuming reports what is wrong
             return None
         config = from_plain(stored_config, run.id, arguments.overrides, trust)
     else:
         config = arguments.load()
         check_room(folder, 0)
-        if not arguments.file:  # beside a file there may be modules of its own
+        if not arguments.file:  # modules beside a --config file are not importable yet
             check_module(config.env_id, config.env_id)
             check_module(config.policy, "policy")
         extra = missing(config.env_id)
-        if extra and config.env_id.replace("/", "-") in shipped_files():  # else it may be anybody's
+        if extra and config.env_id.replace("/", "-") in shipped_files():  # else another package may register it
             raise UserError(extra.need(config.env_id))
     check_policy(config)
     tiny = arguments.checks and not arguments.is_budget_typed
@@ -144,9 +146,9 @@ def checked(arguments: Arguments) -> Config | None:
 
 
 def check_policy(config: Config) -> None:
-    """UserError where there is no policy of that name.
+    """Raise UserError if there is no policy with this name.
 
-    A user's own (`module:Name`) is looked for when torch is loaded; a user's module of environments may bring more.
+    A user's own policy (`module:Name`) is looked up after torch is loaded, as are those of a user's environment module.
     """
     names = policy_names()
     if config.policy in names or is_dotted(config.env_id) or is_dotted(config.policy):
@@ -157,18 +159,18 @@ def check_policy(config: Config) -> None:
 
 
 def policy_names() -> tuple[str, ...]:
-    """The rows of agents/networks/policies.py."""
-    return _rows_of("agents/networks/policies.py", "POLICIES")
+    """Return the names in the table of agents/networks/policies.py."""
+    return _names_in_table("agents/networks/policies.py", "POLICIES")
 
 
 def knows_all_algorithms() -> bool:
-    """Whether schema.py has the keys of all rows of agents/algorithms.py; others are registered with torch."""
-    return {*_rows_of("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
+    """Whether config/schema.py has all rows of agents/algorithms.py; others are registered with torch."""
+    return {*_names_in_table("agents/algorithms.py", "ALGORITHMS")} <= ALGORITHMS.keys()
 
 
 @cache
-def _rows_of(file: str, table: str) -> tuple[str, ...]:
-    """The names in a table, read from the text of its file: importing it loads torch."""
+def _names_in_table(file: str, table: str) -> tuple[str, ...]:
+    """Return the keys of a table, read from the source text of its file, because importing it loads torch."""
     for node in ast.parse((PROJECT / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
             assert isinstance(node.value, ast.Dict)
@@ -177,14 +179,15 @@ def _rows_of(file: str, table: str) -> tuple[str, ...]:
 
 
 def for_debugger(config: Config, tiny: bool = False) -> Config:
-    """The config with one environment and thread; batch_size is kept where it still divides the rollout.
+    """Return the config with one environment and one thread; batch_size stays if it still divides the rollout.
 
-    `tiny`: a few iterations are enough to see what is wrong."""
+    `tiny`: reduce the budget to DEBUG_ITERATIONS.
+    """
     config = replace(config, n_envs=1, threads=1, engine="eager", workers=0, shards=1, collectors=0)
     if isinstance(config, RolloutConfig):
-        config = replace(config, n_steps=max(config.n_steps, 2))  # one row has no deviation to normalize by
+        config = replace(config, n_steps=max(config.n_steps, 2))  # a single row has no standard deviation
         if config.policy in ("lstm", "gru", "mingru", "transformer"):
-            config = replace(config, batch_size=1.0)  # sequences are not cut
+            config = replace(config, batch_size=1.0)  # minibatches of whole sequences
         rollout, rows = config.rollout_size, config.minibatch_size
         if rollout % rows or rows == 1:
             sizes = [size for size in nearest_sizes(rollout, max(rows, 2)) if size > 1]
@@ -192,13 +195,13 @@ def for_debugger(config: Config, tiny: bool = False) -> Config:
         if config.n_epochs * (rollout // config.minibatch_size) % config.accumulate:
             config = replace(config, accumulate=1)
         if tiny:
-            config = replace(config, max_timesteps=min(config.max_timesteps, TINY * rollout))
+            config = replace(config, max_timesteps=min(config.max_timesteps, DEBUG_ITERATIONS * rollout))
     check(config, f"{config.env_id}:{config.variant} under the debugger")
     return config
 
 
 def standing_run(arguments: Arguments, config: Config) -> RunDir | None:
-    """The run of --group with this config, None where there is none yet, or no longer."""
+    """Return the run of --group with this config, None if there is none, or no longer."""
     run_id = claimed(arguments.group, to_plain(config))
     run = RunDir(runs_root() / run_id)
     return run if run_id and exists(run.config_json) else None
@@ -213,8 +216,8 @@ def is_done(arguments: Arguments, run: RunDir) -> bool:
 
 
 def report_again(arguments: Arguments, run: RunDir, events: Events | None = None) -> int:
-    """Print how a run ended, as it was printed then; its exit code."""
-    outcome = recalled(mapping(run.facts().get("outcome")), run)
+    """Print how a run ended, as it was printed then; return its exit code."""
+    outcome = stored_outcome(mapping(run.facts().get("outcome")), run)
     if events:
         JsonEvents(events, run).end(outcome)
     elif arguments.quiet:
@@ -225,8 +228,8 @@ def report_again(arguments: Arguments, run: RunDir, events: Events | None = None
     return GOAL_MISSED if missed else 0
 
 
-def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
-    """The outcome in a config.json, whose numbers were checked when it was read."""
+def stored_outcome(stored: Mapping[str, Any], run: RunDir) -> Outcome:
+    """Return the outcome that a checked config.json contains."""
     values: dict[str, Any] = dict.fromkeys(("goal", "val_best", "test_mean", "test_std"))
     values |= {"test_episodes": 0, "env_steps": 0, "solved": False, "reason": "", "seconds": 0.0}
     names = {field.name for field in fields(Outcome)} - {"alerts", "cures", "phases", "dreams", "lost"}
@@ -237,19 +240,19 @@ def recalled(stored: Mapping[str, Any], run: RunDir) -> Outcome:
     return Outcome(**values, alerts=tuple(Alert(**alert) for alert in alerts))
 
 
-def start_far(arguments: Arguments) -> int:
-    """Start several runs on a cluster, whose nodes load what they need; nothing of it is loaded here."""
+def start_on_cluster(arguments: Arguments) -> int:
+    """Start several runs on a cluster. Its nodes load what they need; this process loads nothing."""
     from stride.commands.train_several import start_all
 
-    parts = [(part, part.load()) for part in arguments.each()]
+    parts = [(part, part.load()) for part in arguments.trainings()]
     for _, config in parts:
         check_pause(arguments.pause_at, config.max_timesteps)
     return start_all(arguments, parts)
 
 
 def announce(config: Config, seeds: Sequence[int] = ()) -> None:
-    """Print the first lines of a training; several seeds are runs with headers of their own."""
+    """Print the first lines of a training. With several seeds, each run also prints its own header."""
     lines, labels = opening_block(config, seeds)
     standard_output().print(Text("\n").append_text(lines), soft_wrap=True, highlight=False)
     if len(seeds) < 2:
-        printed_labels.update(labels)  # the console does not repeat these
+        printed_labels.update(labels)  # so that the console does not repeat them

@@ -1,7 +1,8 @@
-"""One training in several processes: who starts them, how they find each other, and what ranks above 0 do.
+"""One training in several processes ("ranks"): start them, connect them, and serve rank 0 in the others.
 
-`--processes N` starts them here; torchrun and srun start them all. Rank 0 is an ordinary training: it alone has a run
-folder, a console, evaluations. The others get the config from it and carry their shards.
+`--processes N` starts the ranks here; torchrun and srun start them from outside. Rank 0 is an ordinary training: it
+alone has the run folder, the console and evaluations. The other ranks get the config from it and carry their shards
+(parts of the environments and of each update).
 """
 
 import logging
@@ -32,18 +33,18 @@ from stride.utils.interrupted import ENDING
 from stride.utils.resources import cores
 from stride.utils.user_error import NumbersError, UserError
 
-PATIENCE = 10.0  # seconds that ranks have to end by themselves
+END_SECONDS = 10.0  # how long to wait for ranks to end before they are killed
 log = logging.getLogger("stride")
 
 
 def check_processes(shards: int, processes: int, launched: Rank | None) -> None:
-    """UserError unless so many processes can carry the shards."""
+    """Raise UserError unless this number of processes can carry the shards. `launched`: the ranks come from outside."""
     ranks = launched.ranks if launched else processes
-    below = 1 << (ranks.bit_length() - 1)
+    power = 1 << (ranks.bit_length() - 1)
     if launched and processes > 1:
         raise UserError(f"--processes {processes}: {ranks} ranks were started from outside; leave it out")
-    if ranks != below:
-        raise UserError(f"the number of processes must be a power of two, not {ranks}; {below} is one")
+    if ranks != power:
+        raise UserError(f"the number of processes must be a power of two, not {ranks}; {power} is one")
     if ranks > shards:
         raise UserError(f"{ranks} processes cannot carry shards={shards}; use shards={ranks}, or {shards} processes")
     if not launched and processes > cores():
@@ -51,12 +52,12 @@ def check_processes(shards: int, processes: int, launched: Rank | None) -> None:
 
 
 def processes_for(shards: int) -> int:
-    """`--processes auto`: one for each core, as many as a power of two and the shards allow."""
+    """Return the number for `--processes auto`: at most one per core and per shard, and a power of two."""
     return min(shards, 1 << (cores().bit_length() - 1))
 
 
 def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) -> ProcessGroup | None:
-    """Rank 0's group, of ranks that are started here unless something else has started them; None: it is alone."""
+    """Connect rank 0 with the other ranks, starting them if needed; None if there is only this process."""
     launched = rank_of(os.environ)
     processes = processes or (1 if launched else processes_for(config.shards))
     check_processes(config.shards, processes, launched)
@@ -64,7 +65,7 @@ def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) ->
         group = init_process_group(*launched)
     elif processes > 1:
         file = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stride-"))) / "ranks")
-        group = init_process_group(0, processes, file, stack.enter_context(_started(processes, file)))
+        group = init_process_group(0, processes, file, stack.enter_context(_child_ranks(processes, file)))
     else:
         return None
     stack.callback(group.close)
@@ -81,8 +82,8 @@ def join_ranks(config: Config, processes: int, mixed: bool, stack: ExitStack) ->
 
 
 @contextmanager
-def _started(processes: int, file: str) -> Iterator[Callable[[], None]]:
-    """Ranks above 0, killed where they do not end with this process. What raises where one has ended."""
+def _child_ranks(processes: int, file: str) -> Iterator[Callable[[], None]]:
+    """Start the ranks above 0 and yield a check that raises RankLostError if one ended; kill them after the block."""
     command = [*places.program("train"), *sys.argv[1:]]
     children = []
     for rank in range(1, processes):
@@ -99,13 +100,13 @@ def _started(processes: int, file: str) -> Iterator[Callable[[], None]]:
     finally:
         for child in children:
             with suppress(subprocess.TimeoutExpired):
-                child.wait(PATIENCE)
+                child.wait(END_SECONDS)
             child.kill()
             child.wait()
 
 
 def agent_of_rank_0(config: Config, group: ProcessGroup | None, quiet: bool) -> Agent:
-    """The agent of shard 0, once every rank has built its shards; UserError that names a rank which cannot."""
+    """Return the agent of shard 0 after every rank has built its shards; UserError names a rank that cannot."""
     agent = build_shards(config, group, quiet).agents[0]
     for rank in range(1, group.ranks if group else 1):
         assert group
@@ -118,7 +119,7 @@ def agent_of_rank_0(config: Config, group: ProcessGroup | None, quiet: bool) -> 
 
 
 def end_ranks() -> None:
-    """Where nothing is left to train: end the ranks above 0 that something else has started."""
+    """End ranks above 0 that were started from outside, because nothing is left to train."""
     if launched := rank_of(os.environ):
         group = init_process_group(*launched)
         group.broadcast({})
@@ -126,7 +127,7 @@ def end_ranks() -> None:
 
 
 def serve_rank_0() -> int:
-    """Carry shards for rank 0 until it says that the training is over; the exit code."""
+    """Carry shards for rank 0 until it ends the training; return the exit code."""
     rank = rank_of(os.environ)
     assert rank is not None
     if rank.file:
@@ -134,7 +135,7 @@ def serve_rank_0() -> int:
     try:
         group = init_process_group(*rank)
         for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)  # rank 0 gets it, too, and decides
+            signal.signal(number, signal.SIG_IGN)  # rank 0 gets the same signal and decides for all
         start = group.receive_message()
         if not start:
             return 0
@@ -151,12 +152,12 @@ def serve_rank_0() -> int:
         if shards:
             shards.serve()
     except (RankLostError, NumbersError):
-        return 1  # whoever ended first, or rank 0, says why
+        return 1  # the rank that ended first, or rank 0, reports why
     return 0
 
 
 def compare(start: dict[str, Any], words: list[str], facts: dict[str, Any]) -> str:
-    """UserError where this rank was started otherwise than rank 0; what else may change bits."""
+    """Return a warning if this rank's processor is not rank 0's, else ""; UserError if arguments or code differ."""
     if words != start["words"]:
         theirs, own = " ".join(start["words"]), " ".join(words)
         raise UserError(f"it was started with other arguments ({own}) than rank 0 ({theirs})")

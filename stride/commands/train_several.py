@@ -1,4 +1,4 @@
-"""Several runs of one command: the arguments of each, and the pool of processes that trains them. No torch."""
+"""Several runs of one command: make the plan of the group, and train it in a pool of processes. No torch."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from stride.utils.places import program
 
 
 def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -> int:
-    """The exit code of all; `parts`: the arguments of every training, without seeds, and the config of each."""
+    """Train all runs and return the exit code. `parts`: arguments (without seeds) and config of every training."""
     plan_parts, threads, gpus = [], 1, 0
     for part, config in parts:
         if is_general_config(config) and not arguments.quiet:
@@ -30,10 +30,10 @@ def start_all(arguments: Arguments, parts: Sequence[tuple[Arguments, Config]]) -
 
 
 def part_of(arguments: Arguments, config: Config) -> SeedPart:
-    """The runs that these arguments mean, one for each seed."""
+    """Return the runs that these arguments mean, one per seed."""
     typed = [arguments.config_id] if arguments.config_id else []
     typed += arguments.chosen
-    typed += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # a flag sets it
+    typed += [override for override in arguments.overrides if override.partition("=")[0] != "seed"]  # --seed sets it
     typed += ["--config", os.path.abspath(arguments.file)] if arguments.file else []
     seeds, plain_config = arguments.seeds or (config.seed,), to_plain(config)
     return SeedPart(tuple(typed), seeds, tuple(key_of({**plain_config, "seed": seed}) for seed in seeds))

@@ -1,7 +1,7 @@
-"""Values of overrides that are not typed one by one: combinations of `-m`, seeds, and what a sweep of W&B chose.
+"""Values that the command line does not list one by one: combinations (-m), seeds, and the values of a W&B sweep.
 
-W&B's agent writes the values into a file before it starts train.py. They pass every check that typed ones pass;
-nothing is imported and nobody is asked: that file is all there is to it.
+A W&B agent writes the values of a sweep into a file before it starts train.py. They pass the same checks as typed
+values. Only that file is read: wandb is not imported, and the network not used.
 """
 
 import math
@@ -17,23 +17,23 @@ from stride.config.raw import value_of
 from stride.config.yaml_file import read_yaml
 from stride.utils.user_error import UserError
 
-MOST_RUNS = 1000  # of one command
+MAX_RUNS = 1000  # that one command may start
 SWEEP_VARIABLE, FILE_VARIABLE = "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"
-HEADER = "wandb_version"  # the one key of such a file that is no config key
+VERSION_KEY = "wandb_version"  # the only key in such a file that is not a config key
 TRACKER: Final = "wandb"
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """`a=1,2 b=3` as (a=1, b=3) and (a=2, b=3): Hydra's own grammar, where a list, [64,64], is one value."""
+    """Return `a=1,2 b=3` as (a=1, b=3) and (a=2, b=3). The grammar is Hydra's: a list such as [64,64] is one value."""
     choices = [values_of(override) for override in overrides]
-    if math.prod(map(len, choices)) > MOST_RUNS:
-        raise UserError(f"-m: these values make more than {MOST_RUNS:,} combinations")
+    if math.prod(map(len, choices)) > MAX_RUNS:
+        raise UserError(f"-m: these values make more than {MAX_RUNS:,} combinations")
     return [*product(*choices)]
 
 
 def values_of(override: str) -> list[str]:
-    """One override as many, each with a single value."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser  # 0.2 s
+    """Split an override into one per value: `a=1,2` gives a=1 and a=2."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser  # here: this import takes 0.2 s
     from hydra.core.override_parser.types import Glob
     from hydra.errors import HydraException
 
@@ -56,7 +56,7 @@ def values_of(override: str) -> list[str]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`3`, `1,2,3` or `1-5`, each once."""
+    """Parse `3`, `1,2,3` or `1-5`; UserError if a seed is given twice."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,40})\s*(?:-\s*(\d{1,40})\s*)?", part)
@@ -66,8 +66,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         last = int(match[2] or first)
         if last < first:
             raise UserError(f"--seed {text}: {first}-{last} counts down; write the smaller number first")
-        if len(seeds) + last - first >= MOST_RUNS:
-            raise UserError(f"--seed {text}: a group has at most {MOST_RUNS:,} seeds")
+        if len(seeds) + last - first >= MAX_RUNS:
+            raise UserError(f"--seed {text}: a group has at most {MAX_RUNS:,} seeds")
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seed {text}: a seed is given twice")
@@ -75,7 +75,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def parse_processes(text: str) -> int:
-    """The number of --processes, 1 where it is not given, 0 for `auto`."""
+    """Return the number in --processes: 1 if it is not given, 0 for `auto`."""
     if text == "auto":
         return 0
     if text and not (text.isdecimal() and 1 <= int(text) <= 1024):
@@ -84,7 +84,7 @@ def parse_processes(text: str) -> int:
 
 
 def parse_steps(text: str) -> int:
-    """Env steps of --pause-at, as 20000, 20_000 or 2e4."""
+    """Parse the env steps of --pause-at: 20000, 20_000 or 2e4."""
     try:
         steps = float(text)
     except ValueError:
@@ -95,18 +95,18 @@ def parse_steps(text: str) -> int:
 
 
 class WandbSweep(NamedTuple):
-    """The sweep that this process is a run of."""
+    """The W&B sweep that this process is a run of, and its values by config key."""
 
-    name: str  # "" of an agent that does not say
+    name: str  # "" if the agent does not tell it
     values: dict[str, Any]
 
     @property
     def line(self) -> str:
-        """A line for the log of the run."""
+        """A line for the run's log: the sweep and its values."""
         return f"sweep {self.name or 'of W&B'}: {', '.join(self._overrides())}"
 
     def overrides(self, typed: Sequence[str]) -> tuple[str, ...]:
-        """`typed` with the sweep's values; a command with ${args} repeats them, and anything else is refused."""
+        """Return `typed` with the sweep's values. A command with ${args} repeats them; other values are refused."""
         return (*(text for text in typed if not self._repeats(text)), *self._overrides())
 
     def _overrides(self) -> list[str]:
@@ -118,13 +118,13 @@ class WandbSweep(NamedTuple):
         if key not in self.values:
             return False
         value = self.values[key]
-        if spelled == str(value) or value_of(override) == value:  # as Python spells it, as agents do, or as we do
+        if spelled == str(value) or value_of(override) == value:  # agents write values as Python does, or as YAML
             return True
         raise UserError(f"{text}: the sweep sets {override_text(key, value)}; leave one of them out")
 
 
 def find_sweep(required: bool) -> WandbSweep | None:
-    """The sweep that an agent started this process for; `required`: --wandb_sweep says that there is one."""
+    """Return the sweep whose agent started this process, None if there is none. `required`: then raise UserError."""
     name, file = os.environ.get(SWEEP_VARIABLE, ""), os.environ.get(FILE_VARIABLE, "")
     if file and (name or required):
         return WandbSweep(name, read_values(Path(file)))
@@ -135,10 +135,10 @@ def find_sweep(required: bool) -> WandbSweep | None:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Config key -> value, of a file as W&B's agents write them: {"gamma": {"value": 0.98}, "wandb_version": 1}."""
+    """Return {config key: value} of an agent's file: {"gamma": {"value": 0.98}, "wandb_version": 1}."""
     values: dict[str, Any] = {}
     for key, entry in read_yaml(path).items():
-        if key == HEADER:
+        if key == VERSION_KEY:
             continue
         if not isinstance(entry, Mapping) or "value" not in entry:
             raise UserError(f"{path}: {key} has no value; write `key: {{value: ..}}`")
@@ -147,7 +147,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def ignored_sweep() -> str:
-    """A line about a sweep that is named, but whose agent left no values; "" where there is none."""
+    """Return a line about a sweep that is named but has no file of values; "" if there is none."""
     name = os.environ.get(SWEEP_VARIABLE, "")
     if not name or find_sweep(False) is not None:
         return ""

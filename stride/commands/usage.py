@@ -1,4 +1,4 @@
-"""The commands after `stride`, how each is called, and parsers whose error messages are one line. Loads in no time."""
+"""The table of commands after `stride`, and argument parsers with one-line error messages. Imports nothing slow."""
 
 import argparse
 import shlex
@@ -11,7 +11,7 @@ from stride.utils.user_error import UserError, check_file_name, nearest
 
 
 class Command(NamedTuple):
-    """`stride NAME` runs stride/commands/FILE.py with `words` before its other arguments."""
+    """A command: `stride NAME` runs stride/commands/FILE.py with `words` before its other arguments."""
 
     name: str
     file: str
@@ -20,7 +20,7 @@ class Command(NamedTuple):
 
     @property
     def at_top(self) -> bool:
-        """Whether a checkout has a file of this name at its top: train.py, run_play.py, ..."""
+        """Whether a checkout has a file for it at the top: train.py, run_play.py, ..."""
         return self.file == "train" or self.file.startswith("run_")
 
 
@@ -45,7 +45,7 @@ COMMANDS = (
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that raises UserError. Texts are shown as they are written, and no flag may be shortened."""
+    """A parser that raises UserError. Help texts are printed as written; flags cannot be abbreviated."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
@@ -55,7 +55,7 @@ class OneLineParser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings]
 
     def parse_all(self, argv: list[str]) -> argparse.Namespace:
-        """All of argv; UserError names the first unknown argument, and the nearest flag."""
+        """Parse all of argv; UserError names the first unknown argument and the nearest flag."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             raise UserError(f"unknown argument {unknown[0]!r}{nearest(unknown[0], self.flags)}; --help shows the flags")
@@ -69,20 +69,20 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class NameProject(argparse.Action):
-    """--project FOLDER: set as the variable, which every process that is started from here knows, on any node."""
+    """--project FOLDER: sets an environment variable, so that processes started from here know it, on any node."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
         name_project(value)
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
-    """The flag, for commands that import modules of the user's own."""
+    """Add --project, for commands that import the user's own modules."""
     text = f"folder with your modules and [tool.stride]; also {VARIABLE}; default: the current folder or RUN's project"
     parser.add_argument("--project", metavar="FOLDER", action=NameProject, default=argparse.SUPPRESS, help=text)
 
 
 def check_output_file(flag: str, name: str) -> None:
-    """UserError where no file of this name can be written; "" is left to the command."""
+    """Raise UserError if no file with this name can be written; "" is not checked."""
     if not name:
         return
     check_file_name(name, flag)
@@ -94,12 +94,12 @@ def check_output_file(flag: str, name: str) -> None:
 
 
 def parser_of(doc: str | None) -> OneLineParser:
-    """A parser that is explained by a module's docstring."""
+    """Return a parser whose description is a module's docstring."""
     return OneLineParser(prog=spelled(), description=doc, allow_abbrev=True)
 
 
 def spelled() -> str:
-    """How the running program is called: `stride check-env`, or `python -m lab.faults.kill` of a checkout."""
+    """Return how the running program is called: `stride check-env`, or in a checkout `python -m lab.faults.kill`."""
     module_spec = sys.modules["__main__"].__spec__
     if not module_spec:
         return f"python {Path(sys.argv[0]).name}"
@@ -111,6 +111,6 @@ def spelled() -> str:
 
 
 def called() -> str:
-    """The running command line, for records; of an absolute path only the name, since records are published."""
+    """Return the command line for records; of absolute paths only the name, because records are published."""
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     return f"{spelled()} {shlex.join(words)}".rstrip()

@@ -1,12 +1,12 @@
-"""Does a run repeat? Trains its first iterations again from the stored config and seed, and compares.
+"""Check that a run can be repeated: train its first iterations again from config and seed, and compare.
 
     stride verify @last                 up to its earliest checkpoint
     stride verify RUN --iterations 50   every checkpoint of the first 50 iterations
     stride verify RUN --test            and the closing test, with the weights of the last checkpoint
 
-Compared are the rows of metrics.csv, and at each checkpoint everything a run consists of: weights, optimizer, where
-every world and episode stands, counters. Then what the run says of itself in several files: scores, outcome, goal. The
-last line says what was not verified. Exit code 0 when identical or the same within tolerance, 1 when not.
+It compares the rows of metrics.csv, and at each checkpoint the complete state: weights, optimizer, environments and
+their episodes, counters. Then it checks that the run's files agree with each other on scores, outcome and goal. The
+last line also says what was not verified. Exit code 0 if identical or the same within tolerance, else 1.
 """
 
 from stride.utils import quick_start  # isort: skip  # before all others
@@ -24,10 +24,10 @@ from stride.utils import entry
 if __name__ == "__main__":
     entry.begin(look_for_run(parse_verify), "loading torch ...")  # here, as the imports below take seconds
 
-import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before whoever imports Lightning
+import stride.utils.lean_lightning  # isort: skip  # noqa: F401  # before any import of Lightning
 
 from stride.commands.plain_tree import Difference, differences
-from stride.commands.repeated_run import CompareAt, Sidecars, repeated, tested
+from stride.commands.repeated_run import CompareAt, Sidecars, repeat_test, repeat_training
 from stride.config.loader import from_plain
 from stride.config.metrics import load_metrics
 from stride.config.plugins import check_names, trust_in
@@ -47,16 +47,16 @@ from stride.utils.user_error import UserError, one_line
 
 quick_start.loaded()
 
-ITERATIONS = "train/clock/iterations"  # the closing test's row may have none
-SHOWN = 5  # differences
-VALIDATED, BEST, TESTED = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"
-TESTED_AS = {"test_mean": TESTED, "test_std": "test/roll/ep_rew/std", "test_episodes": "test/roll/episodes"}
+ITERATIONS = "train/clock/iterations"  # may be missing in the closing test's row
+MAX_SHOWN = 5  # differences that are printed
+VAL_MEAN, VAL_BEST, TEST_MEAN = "val/roll/ep_rew/mean", "val/roll/ep_rew/best", "test/roll/ep_rew/mean"
+TEST_METRICS = {"test_mean": TEST_MEAN, "test_std": "test/roll/ep_rew/std", "test_episodes": "test/roll/episodes"}
 Plain = dict[str, Any]
 MetricsRow = Mapping[str, float]
 
 
 class Verdict(NamedTuple):
-    """identical, same within tolerance, or different; how far it was compared, and what differs."""
+    """The result: identical, same within tolerance, or different; lines to print; how far the runs were compared."""
 
     word: str
     lines: list[str]
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """Exit code."""
+    """Verify a run and print the result; return the exit code."""
     arguments = parse_verify(argv)
     verdict = verify(RunDir.find(arguments.run_id), arguments)
     print("\n".join([*verdict.lines, verdict.last_line]))
@@ -76,6 +76,7 @@ def main(argv: list[str]) -> int:
 
 
 def verify(run: RunDir, arguments: Namespace) -> Verdict:
+    """Train the run's first iterations again and compare everything with the stored files."""
     info, sidecars = run.facts(), checkpoint_set.known(run.checkpoints)
     config = repeatable(run, info)
     names = compared_checkpoints(run, sidecars, arguments.iterations)
@@ -88,20 +89,20 @@ def verify(run: RunDir, arguments: Namespace) -> Verdict:
         raise UserError(f"{run.id} has no closing test to repeat")
     with temporary_runs():
         compare = CompareAt(run, config, {name: sidecars[name] for name in names})
-        again = repeated(config, info.get("goal"), compare)
-        results += compared_rows(rows, read_csv(again.metrics_csv), last)
+        new_run = repeat_training(config, info.get("goal"), compare)
+        results += compared_rows(rows, read_csv(new_run.metrics_csv), last)
         results += compare.differences
         results += test_differences(run, config, test) if test else []
     lines = [f"{run.id}, its first {last['iterations']} iterations ({last['env_steps']:,} env steps)"]
     lines += [f"warning: {key} was {then}, is {now}" for key, then, now in drift(last)]
-    lines += [one_line(f"  {difference.name} {difference.words}") for difference in results[:SHOWN]]
+    lines += [one_line(f"  {difference.name} {difference.words}") for difference in results[:MAX_SHOWN]]
     missing_test = not test and bool(closing_test(rows) or info.get("outcome"))
     extent = extent_of(run, sidecars, names, missing_test)
     return Verdict(verdict_word(results, arguments.tolerance), lines, extent)
 
 
 def repeatable(run: RunDir, info: Plain) -> Config:
-    """The run's config, on the worlds it was trained on; UserError where it cannot be trained again from the start."""
+    """Return the run's config with the env_backend it used; UserError if it cannot be trained again from the start."""
     if any(resumed.get("changed") for resumed in info.get("resumed") or ()):
         raise UserError(f"{run.id} was resumed with other settings; only a run with one config can be repeated")
     if info.get("parent"):
@@ -119,7 +120,7 @@ def repeatable(run: RunDir, info: Plain) -> Config:
 
 
 def compared_checkpoints(run: RunDir, sidecars: Sidecars, iterations: int) -> list[str]:
-    """The earliest checkpoint, or all within this number of iterations."""
+    """Return the names of the checkpoints to compare: the earliest, or all within this number of iterations."""
     if not sidecars:
         raise UserError(f"{run.id} has no checkpoint")
     earliest = next(iter(sidecars))
@@ -130,7 +131,7 @@ def compared_checkpoints(run: RunDir, sidecars: Sidecars, iterations: int) -> li
 
 
 def extent_of(run: RunDir, sidecars: Sidecars, names: list[str], missing_test: bool) -> str:
-    """How far it was compared, and what was not verified."""
+    """Return in words how far the runs were compared, and what was not verified."""
     last = names[-1]
     compared_iterations, total_iterations = sidecars[last]["iterations"], list(sidecars.values())[-1]["iterations"]
     missing = []
@@ -144,9 +145,10 @@ def extent_of(run: RunDir, sidecars: Sidecars, names: list[str], missing_test: b
 
 
 def linked(run: RunDir, name: str) -> str:
+    """Return the checkpoint that a link points to; "" if the link is wrong."""
     try:
         return checkpoint_set.target(run.checkpoints / f"{name}.ckpt")
-    except UserError:  # is among the contradictions
+    except UserError:  # `contradictions` reports it
         return ""
 
 
@@ -157,7 +159,7 @@ def verdict_word(results: list[Difference], tolerance: float) -> str:
 
 
 def drift(sidecar: Plain) -> list[tuple[str, Any, Any]]:
-    """Versions and the CPU where they are not what they were: then equal bits are not promised."""
+    """Return (name, then, now) of versions and CPU that have changed; then equal bits are not promised."""
     host = host_facts()
     current = {**host["versions"], "cpu": host["cpu"]}
     stored = {**sidecar.get("versions", {}), "cpu": sidecar.get("cpu")}
@@ -165,38 +167,41 @@ def drift(sidecar: Plain) -> list[tuple[str, Any, Any]]:
 
 
 def compared_rows(stored: Sequence[MetricsRow], again: Sequence[MetricsRow], sidecar: Plain) -> list[Difference]:
-    """Rows up to a checkpoint. After the last one due there is one more where the training ended with it."""
+    """Return differences between the rows up to a checkpoint.
+
+    A training that ends at the checkpoint writes one more row than one that goes on; that row is left out.
+    """
     stored = [row for row in stored if row.get(STEPS, 0) <= sidecar["env_steps"] and ITERATIONS in row]
     end = max([sidecar["exported"], *(row[STEPS] for row in stored if STEPS in row)])
     return differences(_repeatable_metrics(stored), _repeatable_metrics([row for row in again if row[STEPS] <= end]))
 
 
 def _repeatable_metrics(rows: Sequence[MetricsRow]) -> list[dict[str, float]]:
-    """Rows without metrics of wall time, and without the closing test."""
+    """Return the rows without metrics of wall time and of the closing test."""
     wall = {name for name, metric in load_metrics().items() if metric.wall_time}
     return [{name: row[name] for name in row if name not in wall and not name.startswith("test/")} for row in rows]
 
 
 def test_differences(run: RunDir, config: Config, row: MetricsRow) -> list[Difference]:
-    """The closing test, played again with the weights of the last checkpoint."""
+    """Return differences of the closing test, played again with the weights of the last checkpoint."""
     path = run.checkpoints / f"{linked(run, 'last')}.ckpt"
-    numbers = {name: float(format_number(value)) for name, value in tested(run, config, path).items()}
+    numbers = {name: float(format_number(value)) for name, value in repeat_test(run, config, path).items()}
     return differences({name: row[name] for name in row if name.startswith("test/roll/")}, numbers)
 
 
 def contradictions(
     run: RunDir, info: Plain, sidecars: Sidecars, rows: Sequence[MetricsRow], goal: float | None, episodes: int
 ) -> list[Difference]:
-    """Where sidecars, links, metrics.csv and config.json do not agree; none of these files is believed.
+    """Return where sidecars, links, metrics.csv and config.json disagree; none of these files is trusted.
 
-    `goal`: of the config or its environment. `episodes`: how many a closing test has.
+    `goal`: that of the config or its environment. `episodes`: how many the closing test should have.
     """
     results = _links(run, sidecars)
     for name, sidecar in sidecars.items():
         if sidecar.get("score") is not None:
-            # of the evaluation; of the closing test where those weights were never evaluated
+            # the mean of the evaluation, or of the closing test if these weights were never evaluated
             rows_there = [row for row in rows if row.get(STEPS) == sidecar["env_steps"]]
-            scores = [row[metric] for metric in (VALIDATED, TESTED) for row in rows_there if metric in row]
+            scores = [row[metric] for metric in (VAL_MEAN, TEST_MEAN) for row in rows_there if metric in row]
             results += _unequal(f"{name}.json: score", sidecar["score"], "metrics.csv", scores[0] if scores else None)
     results += _unequal("goal", info.get("goal"), "its config", goal)
     outcome = mapping(info.get("outcome"))
@@ -204,7 +209,7 @@ def contradictions(
 
 
 def closing_test(rows: Sequence[MetricsRow]) -> MetricsRow:
-    """The row of the closing test, {} where there is none."""
+    """Return the row of the closing test, {} if there is none."""
     for row in reversed(rows):
         if any(name.startswith("test/roll/") for name in row):
             return row
@@ -229,24 +234,24 @@ def _links(run: RunDir, sidecars: Sidecars) -> list[Difference]:
 def _outcome(
     outcome: Plain, info: Plain, sidecars: Sidecars, rows: Sequence[MetricsRow], episodes: int
 ) -> list[Difference]:
-    """Where an outcome is not what the other files say; a stopped run may have lost rows after its last checkpoint."""
+    """Return where the outcome disagrees with other files. A stopped run may lack rows after its last checkpoint."""
     results = []
     test, is_over = closing_test(rows), outcome.get("reason") not in UNENDED
-    for key, metric in TESTED_AS.items():
+    for key, metric in TEST_METRICS.items():
         stored, measured = outcome.get(key), test.get(metric)
-        if key == "test_episodes":  # 0 where there was no test
+        if key == "test_episodes":  # 0: there was no test
             stored, measured = stored or None, measured or None
         results += _unequal(f"outcome.{key}", stored, "metrics.csv", measured)
     results += _unequal("outcome.goal", outcome.get("goal"), "config.json", info.get("goal"))
     if is_over:
         steps = outcome.get("env_steps")
-        best = next((row[BEST] for row in reversed(rows) if BEST in row), None)
+        best = next((row[VAL_BEST] for row in reversed(rows) if VAL_BEST in row), None)
         results += _unequal("outcome.val_best", outcome.get("val_best"), "metrics.csv", best)
         saved = list(sidecars.values())[-1]["env_steps"] if sidecars else None
         results += _unequal("outcome.env_steps", steps, "the last checkpoint", saved)
         if test:
             results += _unequal("outcome.env_steps", steps, "the row of the test", test.get(STEPS))
-    # `solved` may be false where not all episodes of the test ended, whatever their mean
+    # `solved` may be false with any mean if not all episodes of the test ended
     goal, mean, solved = finite(outcome.get("goal")), finite(outcome.get("test_mean")), outcome.get("solved")
     reached = goal is not None and mean is not None and mean >= goal
     is_complete = outcome.get("test_episodes") == episodes and is_over
@@ -257,7 +262,7 @@ def _outcome(
 
 
 def _unequal(name: str, stored: object, where: str, other: float | None) -> list[Difference]:
-    """The difference of a number that should be equal in two files, to the seven digits of metrics.csv; else none."""
+    """Return a difference if a number is not equal in two files, to the seven digits of metrics.csv; else []."""
     number = finite(stored)
     if other is None:
         is_equal = stored is None
@@ -267,7 +272,7 @@ def _unequal(name: str, stored: object, where: str, other: float | None) -> list
 
 
 def command(argv: list[str]) -> int:
-    """main with its errors as one line: 2 for what the person can right, 1 for what an environment did."""
+    """Run main and return the exit code; errors become one line. 2: the user can fix it; 1: the environment failed."""
     return entry.ended(main, argv, EnvError)
 
 

@@ -17,7 +17,7 @@ SMALL = ("n_envs=4", "n_steps=8", "batch_size=16", "n_epochs=2", "hidden_dims=[6
 BOTH = "critic={obs: [state, obs], hidden_dims: [5, 7], norm: layer, activation: relu, lr_scale: 2}"
 
 
-class StepResults(gym.Env):
+class Told(gym.Env):
     """What the agent sees, `obs`, and what a simulator knows besides, `state`."""
 
     observation_space = gym.spaces.Dict(
@@ -37,11 +37,11 @@ class StepResults(gym.Env):
         return self.observe(), float(action), False, False, {}
 
 
-gym.register("StepResults-v0", StepResults, max_episode_steps=5)
+gym.register("Told-v0", Told, max_episode_steps=5)
 
 
 def agent_of(kind, *words):
-    words = {word.partition("=")[0]: word for word in (*SMALL, "engine=eager", "env_id=StepResults-v0", *words)}
+    words = {word.partition("=")[0]: word for word in (*SMALL, "engine=eager", "env_id=Told-v0", *words)}
     config = load_config("CartPole-v1", kind, [*words.values()])
     return with_optimizer(build_agent(config, make_envs(config, config.n_envs)))
 

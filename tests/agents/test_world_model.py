@@ -163,7 +163,7 @@ def test_vectors_are_seen_by_their_logarithm_and_errors_are_summed():
 
 
 def test_images_differ_by_nats_that_have_a_slope_where_a_dark_pixel_is_sure():
-    """StepResults with 1/2: of a bright pixel ln 2 too many, of one that is 1/4 its KL; sure of dark where it is bright 12."""
+    """Told with 1/2: of a bright pixel ln 2 too many, of one that is 1/4 its KL; sure of dark where it is bright 12."""
     at, obs = torch.zeros(1, 0), torch.tensor([[[[1.0, 0.25, 0.0]]]])
     logits = torch.tensor([[[[0.0, 0.0, -30.0]]]], requires_grad=True)
     kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)

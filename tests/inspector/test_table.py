@@ -21,10 +21,10 @@ from stride.runstore import metrics_table, run_state
 from stride.runstore import run_brief as brief
 from stride.runstore import run_index as listing
 from stride.runstore.history import STEPS, TRAIN, VAL, VAL_BEST
-from stride.runstore.metrics_table import POINTS, WHOLE, MetricsTable, Tail
+from stride.runstore.metrics_table import MAX_POINTS, SPREAD_BYTES, MetricsTable, Tail
 from stride.runstore.run_brief import Brief
 from stride.runstore.run_dir import list_runs
-from stride.runstore.run_index import PUT, IndexEntry, Listing, RunIndex
+from stride.runstore.run_index import INSERT_RUN, IndexEntry, Listing, RunIndex
 from stride.runstore.run_lock import locked
 from stride.runstore.run_query import parse
 
@@ -168,9 +168,9 @@ def test_a_large_file_is_sampled_and_read_on(root, sizes):
         table.refresh()
 
     append(*(row(number, padding=200) for number in range(30_000)))
-    assert table.sampled == path.stat().st_size > 3 * WHOLE and sum(sizes) < 1.2 * WHOLE
+    assert table.sampled == path.stat().st_size > 3 * SPREAD_BYTES and sum(sizes) < 1.2 * SPREAD_BYTES
     xs, ys = zip(*table.points(TRAIN), strict=True)
-    assert len(xs) <= POINTS + 1 and list(xs) == sorted(xs) and xs[0] == 0 and xs[-1] == 29_999 * 8
+    assert len(xs) <= MAX_POINTS + 1 and list(xs) == sorted(xs) and xs[0] == 0 and xs[-1] == 29_999 * 8
     assert max(b - a for a, b in pairwise(xs)) < 29_999 * 8 / 100
     assert all(y == 500 - abs(x / 8 - 500) for x, y in zip(xs, ys, strict=True))
     assert len(table.points(VAL)) > 200
@@ -195,7 +195,7 @@ NOW = time.time()
 def selected(words):
     """The lines that SQLite finds among LINES."""
     index = RunIndex()
-    index._table.executemany(PUT, [IndexEntry(each.id, line=each).row for each in LINES])
+    index._table.executemany(INSERT_RUN, [IndexEntry(each.id, line=each).row for each in LINES])
     return index.select(*parse(words).where)
 
 

@@ -12,10 +12,19 @@ from snapshots import shown
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore import metrics_table
 from stride.runstore.history import STEPS, TRAIN, VAL, VAL_BEST
-from stride.runstore.metrics_table import OF_TAIL, SPANS, WHOLE, MetricsTable, Point, Tail, format_number, read_csv
-from stride.runstore.run_facts import LARGEST
+from stride.runstore.metrics_table import (
+    SPREAD_BYTES,
+    TAIL_BYTES,
+    TAIL_METRICS,
+    MetricsTable,
+    Point,
+    Tail,
+    format_number,
+    read_csv,
+)
+from stride.runstore.run_facts import INTEGER_LIMIT
 
-NAMES = (*OF_TAIL, metrics_table.EPOCH, "train/loss/policy")
+NAMES = (*TAIL_METRICS, metrics_table.EPOCH, "train/loss/policy")
 SOUND = st.sampled_from(("", "1", "20", "0.5", "300"))
 CELLS = SOUND | st.sampled_from(("nan", "inf", "-5", "1e400", "x", "9e18", "1e19", "\0\0", "\x1b[2J", "\u00e9", "1,2"))
 JUNK = st.sampled_from(("", "9" * 100, "\0" * 20))
@@ -53,7 +62,7 @@ def naive(path, names=()):
 
 def with_a_clock(columns, rows):
     """As `refresh` tells them."""
-    return [row for row in rows if 0 <= row.get(STEPS, 0.0) < LARGEST] if STEPS in columns else []
+    return [row for row in rows if 0 <= row.get(STEPS, 0.0) < INTEGER_LIMIT] if STEPS in columns else []
 
 
 @st.composite
@@ -106,10 +115,10 @@ def test_every_question_is_answered_as_by_a_naive_reading(tmp_path_factory, cont
             continue
         assert repr(read_csv(path)) == repr(wanted)
         last = {name: value for row in wanted for name, value in row.items()}
-        if path.read_bytes().count(b"\n") <= 40 and path.stat().st_size < SPANS[1]:
+        if path.read_bytes().count(b"\n") <= 40 and path.stat().st_size < TAIL_BYTES[1]:
             assert repr(sorted(MetricsTable(path).last().items())) == repr(sorted(last.items()) * (STEPS in columns))
-        if path.stat().st_size < SPANS[0]:
-            check_tail(MetricsTable(path).tail(), *naive(path, OF_TAIL))
+        if path.stat().st_size < TAIL_BYTES[0]:
+            check_tail(MetricsTable(path).tail(), *naive(path, TAIL_METRICS))
 
 
 def curve(rows):
@@ -163,13 +172,13 @@ def test_what_is_wrong_is_a_line_and_no_error(tmp_path, snapshot):
 def test_of_a_large_file_the_end_is_read(tmp_path):
     """What is read of one that is drawn whole: inspector/test_table.py."""
     path = tmp_path / "metrics.csv"
-    count = 3 * WHOLE // 40
+    count = 3 * SPREAD_BYTES // 40
     path.write_text(f"{STEPS},{VAL}\n" + "".join(f"{n},{n % 7}{' ' * 30}\n" for n in range(count)))
     table = Taken(path)
     table.refresh()
     xs = [point.x for point in table.points(VAL)]
     assert xs == sorted(xs) and xs[0] > 0 and xs[-1] == count - 1 and not table.sampled
-    assert len(table.taken) * 32 < 1.1 * SPANS[-1]
+    assert len(table.taken) * 32 < 1.1 * TAIL_BYTES[-1]
 
 
 # ---- as it is written

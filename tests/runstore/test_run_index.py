@@ -18,7 +18,7 @@ from stride.runstore import run_brief, run_index, run_shelf
 from stride.runstore.run_brief import Labels, write_labels
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_index import RunIndex, folded
-from stride.runstore.run_query import EXACT, FIELDS, WORDS, order_of, parse
+from stride.runstore.run_query import EXACT_FIELDS, FIELDS, WORDS, order_of, parse
 from stride.runstore.run_shelf import NAME, Shelf
 
 RUNS = 60
@@ -29,7 +29,7 @@ COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operato
 
 @pytest.fixture(autouse=True)
 def settled(root, monkeypatch):
-    monkeypatch.setattr(run_index, "SETTLED", -1)  # as if the runs had been made long ago
+    monkeypatch.setattr(run_index, "REST_NS", -1)  # as if the runs had been made long ago
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_second_command_reads_nothing_and_knows_the_same(root, reads, monkeypa
     assert [line.id for line in first] == ids and len(reads) == RUNS
     reads.clear()
     assert indexed() == first and not reads
-    monkeypatch.setattr(run_index, "SETTLED", 10**12)  # what changed in the moment of reading is not kept
+    monkeypatch.setattr(run_index, "REST_NS", 10**12)  # what changed in the moment of reading is not kept
     (root / NAME).unlink()
     indexed(), reads.clear(), indexed()
     assert len(reads) == RUNS
@@ -164,7 +164,7 @@ def test_whatever_lies_there_a_list_is_right(root, way):
 
 def test_a_question_that_comes_to_no_end_is_given_up(root):
     root.mkdir()
-    with pytest.raises(sqlite3.OperationalError, match="interrupted"), Shelf(root)._opened(0.01) as file:
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"), Shelf(root)._connected(0.01) as file:
         file.execute(f"{ENDLESS} SELECT max(x) FROM c")
 
 
@@ -221,7 +221,7 @@ def holds(line, key, how, value):
     present = FIELDS[key](line)
     if key in WORDS:
         text = folded(present).replace(" ", "-")
-        return text == value if key in EXACT else value in text
+        return text == value if key in EXACT_FIELDS else value in text
     return present is not None and COMPARED[how](present, value)
 
 
@@ -233,7 +233,7 @@ def words(draw, lines):
         return key, "", draw(st.sampled_from([*said(line).split(), "GOOD", "stra\u00dfe", "zzz"]))
     if key in WORDS:
         text = folded(FIELDS[key](line)).replace(" ", "-") or "nothing"
-        return key, ":", text if key in EXACT else text[draw(st.integers(0, len(text) - 1)) :]
+        return key, ":", text if key in EXACT_FIELDS else text[draw(st.integers(0, len(text) - 1)) :]
     return key, draw(st.sampled_from([*COMPARED])), FIELDS[key](line) or 0
 
 
@@ -258,6 +258,6 @@ def test_a_running_run_is_not_written_down_as_long_as_it_moves(root, monkeypatch
     (root / ids[0] / "config.json").write_text(json.dumps({**facts, "status": "running"}))
     indexed()
     assert {run_id for (run_id,) in in_file(root, "SELECT id FROM runs")} == {*ids[1:]}
-    monkeypatch.setattr(run_index, "QUIET", -1)
+    monkeypatch.setattr(run_index, "RUNNING_REST_NS", -1)
     indexed()
     assert {run_id for (run_id,) in in_file(root, "SELECT id FROM runs")} == {*ids}

@@ -130,7 +130,7 @@ def test_a_lock_is_renewed_while_it_is_held_and_not_on_anothers_behalf(tmp_path,
             check(tmp_path)
         time.sleep(0.3)
         assert lock.stat().st_mtime_ns == stamp
-    assert lock.read_text() == other and LockLostError.exit_code == run_lock.LOST == 75
+    assert lock.read_text() == other and LockLostError.exit_code == run_lock.LOST_EXIT_CODE == 75
 
 
 UNREAD = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), "")
@@ -177,7 +177,7 @@ def held(folder, beating=True, lock=True):
             file = MetricsWriter(folder / metrics_layout.NAME, folder.name, {}, metrics=2, points=2)
             file.row(1, {"loss": 1.0})
             if not beating:  # it hangs in machine code
-                file._over.set()
+                file._ended.set()
             with locked(folder) if lock else nullcontext():
                 os.write(writer, b"1")
                 time.sleep(600)
@@ -208,7 +208,7 @@ def test_a_living_process_is_live_halted_and_live_again_and_dead_when_it_is_kill
 
 
 def test_one_that_lives_and_is_not_heard_is_silent(run, monkeypatch):
-    monkeypatch.setattr(run_state, "BEAT_LOST", 0.2)
+    monkeypatch.setattr(run_state, "HEARTBEAT_TIMEOUT", 0.2)
     with held(run.path, beating=False):
         becomes(run.path, "silent")
     assert state_of(run.path, facts()) == "dead"

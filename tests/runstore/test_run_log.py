@@ -70,7 +70,7 @@ def test_warnings_reach_the_file_and_unless_quiet_their_old_place(path, quiet):
 
 
 def test_a_full_file_is_begun_anew_and_the_oldest_goes(tmp_path, path, monkeypatch):
-    monkeypatch.setattr("stride.runstore.run_log.MOST", 200)
+    monkeypatch.setattr("stride.runstore.run_log.MAX_LOG_BYTES", 200)
     with open_run_log(path, quiet=True) as log:
         for number in range(60):
             log.info(f"line {number}")
@@ -83,7 +83,7 @@ def test_a_full_file_is_begun_anew_and_the_oldest_goes(tmp_path, path, monkeypat
 
 
 def test_where_no_name_can_be_given_the_file_grows_on(tmp_path, path, monkeypatch):
-    monkeypatch.setattr("stride.runstore.run_log.MOST", 100)
+    monkeypatch.setattr("stride.runstore.run_log.MAX_LOG_BYTES", 100)
     (tmp_path / "run.log.1").symlink_to(tmp_path / "elsewhere")  # somebody else's: it is neither followed nor replaced
     with open_run_log(path, quiet=True) as log:
         for number in range(9):

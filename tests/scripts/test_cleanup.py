@@ -17,7 +17,7 @@ from stride.report.ledger import cleanup
 from stride.runstore import run_index, seed_group
 from stride.runstore.run_brief import Labels, write_labels
 from stride.runstore.run_dir import RunDir
-from stride.runstore.run_lock import BOOT, locked
+from stride.runstore.run_lock import BOOT_ID_FILE, locked
 from stride.runstore.seed_group import GroupPlan, SeedPart, write_plan
 from stride.utils import entry
 from tests.pretended_run import facts, outcome
@@ -166,7 +166,7 @@ def no_trace(root):
     return not [path for path in root.iterdir() if path.name.startswith(".")]
 
 
-DEAD = {"boot": BOOT.read_text().strip(), "pid": 2**22 + 5}  # the lock of a process that is gone
+DEAD = {"boot": BOOT_ID_FILE.read_text().strip(), "pid": 2**22 + 5}  # the lock of a process that is gone
 # what is done before, and which run or folder stays beside the best one
 CASES = {
     "tagged": (lambda made: made.tag(2), 2),
@@ -261,7 +261,7 @@ def test_a_link_in_the_place_of_the_records_is_refused(made, cleaned):
 
 def test_no_index_is_believed(made, cleaned, monkeypatch):
     """Edited in place, as an editor does, with or without what an index says otherwise."""
-    monkeypatch.setattr(run_index, "SETTLED", -1)
+    monkeypatch.setattr(run_index, "REST_NS", -1)
     for number in range(6, 60):
         made.make(0, f"20250101-1200{number:02d}-x-abcd", -1.0)
     made.tag(2, "good")

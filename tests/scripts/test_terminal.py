@@ -15,7 +15,7 @@ import pytest
 
 from stride.commands import train_detached as detached
 from stride.commands.train_arguments import parse_arguments
-from stride.commands.train_detached import train_apart
+from stride.commands.train_detached import train_in_background
 from stride.runstore.run_dir import RunDir
 from stride.runstore.run_lock import locked
 from stride.runstore.run_state import state_of
@@ -33,7 +33,7 @@ def begin(monkeypatch):
 
     def begin(*words, program=("-m", "tests.pretended_run")):
         monkeypatch.setattr(detached, "program", lambda name: [sys.executable, *program])
-        return train_apart([*words, "--detach"], parse_arguments(["CartPole-v1:ppo", "--detach"]))
+        return train_in_background([*words, "--detach"], parse_arguments(["CartPole-v1:ppo", "--detach"]))
 
     return begin
 
@@ -65,7 +65,7 @@ def test_who_reads_along_does_not_detach_and_a_monitor_wants_a_terminal():
         with pytest.raises(UserError, match="give one of them"):
             parse_arguments(["CartPole-v1:ppo", "--detach", flag])
     with pytest.raises(UserError, match="needs a terminal"):
-        train_apart(["--monitor"], parse_arguments(["CartPole-v1:ppo", "--monitor"]))
+        train_in_background(["--monitor"], parse_arguments(["CartPole-v1:ppo", "--monitor"]))
 
 
 # ---- the monitor in a real terminal

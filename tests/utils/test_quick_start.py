@@ -12,7 +12,7 @@ import pytest
 
 from stride.agents.networks.policies import POLICIES
 from stride.commands import train
-from stride.commands.train_opening import check_policy, first_words, policy_names
+from stride.commands.train_opening import answer_early, check_policy, policy_names
 from stride.config.loader import load_config
 from stride.utils import quick_start
 from stride.utils.places import HOME
@@ -127,8 +127,8 @@ def test_what_answers_at_once_loads_nothing_heavy(tmp_path, name):
 
 OPENED = """
 import sys
-from stride.commands.train_opening import first_words
-code = first_words({words!r})
+from stride.commands.train_opening import answer_early
+code = answer_early({words!r})
 print("LOADED:", *sys.modules)
 """
 
@@ -161,7 +161,7 @@ def test_the_header_is_printed_once_and_says_the_same_in_two_parts(tmp_path, cap
 
     assert train.command(words) == 0
     whole = header()
-    assert first_words(words) is None  # as a process of its own begins
+    assert answer_early(words) is None  # as a process of its own begins
     assert train.command(words) == 0
     parts = header()
     assert train.command(words) == 0
