@@ -13,7 +13,7 @@ from stride.agents.engines.fused_gpu import learn
 from stride.agents.engines.fused_gpu.ahead import Ahead, Beside
 from stride.agents.engines.fused_gpu.learn import FusedLearn
 from stride.agents.engines.fused_gpu.play import FusedPlay, fitting
-from stride.agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
+from stride.agents.engines.graphed import CapturedWork, CudaGraph, GraphedPlay, MakeGraph
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.engines.plan.pictures import picture_of
@@ -94,7 +94,7 @@ def fused_gpu(
     compile = envs.compile if isinstance(envs, CudaEnv) else compile_cuda
     play: Play = EagerPlay()
     learn_socket = FusedLearn(
-        lambda learner: make_recipe(kind, learner), compile, Repeated(make, device) if make else None
+        lambda learner: make_recipe(kind, learner), compile, CapturedWork(make, device) if make else None
     )
     if not refusal:
         recipe = make_recipe(kind, agent)

@@ -15,7 +15,7 @@ from stride.agents.engines.fused_gpu.lag import PlayedPolicy
 from stride.agents.engines.fused_gpu.order import Order
 from stride.agents.engines.fused_gpu.parameters import DeviceParameters
 from stride.agents.engines.fused_gpu.play import scaling_of, whole
-from stride.agents.engines.graphed import Repeated
+from stride.agents.engines.graphed import CapturedWork
 from stride.agents.engines.plan.layout import padded
 from stride.agents.engines.plan.numbers import Live, MomentSums, Stat, Sum, names_of
 from stride.agents.engines.plan.on_policy import OnPolicy
@@ -242,10 +242,10 @@ class FusedLearn:
     name = "fused_gpu"
 
     def __init__(
-        self, make: Callable[[Any], OnPolicy], compile: Compile = compile_cuda, repeated: Repeated | None = None
+        self, make: Callable[[Any], OnPolicy], compile: Compile = compile_cuda, captured: CapturedWork | None = None
     ) -> None:
-        """`make`: the recipe of an agent; `repeated`: captures the launches."""
-        self._make, self._compile, self._repeated = make, compile, repeated
+        """`make`: the recipe of an agent; `captured`: captures the launches."""
+        self._make, self._compile, self._captured = make, compile, captured
         self._learner: Learner | None = None
         self.updates: Updates
         self.beside: Callable[[Learner], None] | None = None
@@ -265,8 +265,8 @@ class FusedLearn:
         updates.prepare()
         if self.beside:
             self.beside(learner)
-        if self._repeated:
-            self._repeated.run(lambda: updates.make(work), learner.loads)
+        if self._captured:
+            self._captured.run(lambda: updates.make(work), learner.loads)
         else:
             updates.make(work)
         learner.progress["updates"] += recipe.updates

@@ -31,7 +31,7 @@ class LayerRow(ctypes.Structure):
     weight: int  # offset in the parameters: first layer [inner, width], others [width, inner]
     bias: int
     turned: int  # offset of the transposed weights [inner, width], in an array of their own
-    hidden: int  # floats per sample of earlier layers' activations: in a tile of n samples this layer's begin at n * hidden
+    hidden: int  # floats per sample of earlier activations: in a tile of n samples this layer's begin at n * hidden
     normed: int  # outputs without padding, if a layer norm follows (scale and shift are stored behind the bias); else 0
 
 
