@@ -47,11 +47,11 @@ class CudaGraph:
         self._graph = torch.cuda.CUDAGraph()
 
     def rehearse(self, work: Work) -> None:
-        current_stream = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current_stream)
+        main_stream = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(main_stream)
         with torch.cuda.stream(self._stream):
             work()
-        current_stream.wait_stream(self._stream)
+        main_stream.wait_stream(self._stream)
 
     def capture(self, work: Work) -> None:
         try:
