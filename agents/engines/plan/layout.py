@@ -17,7 +17,6 @@ from torch import nn
 from stride.agents.engines.plan.numbers import names_of, struct
 
 LANES = 16  # float32 numbers of a vector register (512 bits), and of a cache line (64 bytes)
-PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are reported one by one
 MAX_SEGMENT = 1024  # floats that one thread reduces and updates at a time
 FOLLOWED, DELAYED = 1, 2  # parts of an agent with a replay memory: both have targets; DELAYED skips some updates
 
@@ -78,7 +77,8 @@ class TensorRow(ctypes.Structure):
 class Segment(ctypes.Structure):
     """Floats [first, last) of the flat parameters, and the part of the agent they belong to.
 
-    `part` of an on-policy agent is an index of PARTS; with a replay memory FOLLOWED, DELAYED, or 0 if without a target.
+    `part` of an on-policy agent: 0 actor, 1 critic, 2 trunk, whose gradient norms are reported one by one. Of an agent
+    with a replay memory: FOLLOWED, DELAYED, or 0 for no target.
     """
 
     first: int

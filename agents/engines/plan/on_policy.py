@@ -197,7 +197,7 @@ def lay_out(policy: ActorCritic) -> FlatLayout:
     """
     build, actor = LayoutBuilder(), policy.head.linear
     critic = None if policy.critic is None else unscaled(policy.critic[1])
-    segments: list[tuple[int, int, int]] = []  # first, last, number in PARTS
+    segments: list[tuple[int, int, int]] = []  # first, last, part (see Segment)
     value_net, value_row = -1, 0
     image, (shared, cells) = picture_of(policy.encoder), layers_of(policy.trunk)
     if image is not None:
