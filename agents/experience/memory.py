@@ -56,7 +56,7 @@ class DrawnRows(NamedTuple):
 class Memory:
     """A ring of `rows` rows of N worlds, [rows, N, ...], and `slots` slots per world for final observations.
 
-    Every step writes the current slot, which advances only at a cut: no branch, no wait, few final values to compute.
+    Every step writes the current slot, which advances only at a cut (truncation): no branch, no wait, few values of V.
     `example`: a row that shows shapes and types. `carry`: likewise, () if final observations are stored without one.
     `keep_terminal`: terminations leave final observations, too (for world models). `replayed`: rows outlive an
     iteration, so checkpoints hold them. `frames` > 1: observations are stacks of so many frames; the newest is stored.
