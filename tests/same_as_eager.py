@@ -61,7 +61,7 @@ def learning_in_large_tiles(*words):
     """By kernels with the tiles that a GPU gets for many rows, 128 samples."""
     agent = learning_on_gpu(*words)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learn, "MOST_PARTS", 2)
+        patch.setattr(learn, "MAX_PARTS", 2)
         assert agent.engine.learn.updates_of(agent)._tile == 128
     return agent
 

@@ -13,7 +13,7 @@ from commands import refusal
 from tiny_runs import ended
 
 from stride.agents.base import Agent
-from stride.agents.engines.ray_collectors import WorldsOfActor
+from stride.agents.engines.ray_collectors import ActorSlice
 from stride.agents.experience.nouns import leaves
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
@@ -101,9 +101,9 @@ def test_a_stopped_run_goes_on_with_shards_and_again_with_collectors(case, one_c
 def struck(monkeypatch, number: int, at: Mapping[tuple[int, int], float]) -> Counter[int]:
     """Send this signal to the processes of actors. `at`: by slice and the number of a request to it, how many seconds
     later. The requests to each slice are counted."""
-    play, asked = WorldsOfActor.play, Counter()
+    play, asked = ActorSlice.play, Counter()
 
-    def play_and_strike(slice_: WorldsOfActor, request: object) -> None:
+    def play_and_strike(slice_: ActorSlice, request: object) -> None:
         asked[slice_.number] += 1
         seconds = at.get((slice_.number, asked[slice_.number]))
         if seconds is None:
@@ -113,7 +113,7 @@ def struck(monkeypatch, number: int, at: Mapping[tuple[int, int], float]) -> Cou
         play(slice_, request)
         threading.Timer(seconds, os.kill, (pid, number)).start()
 
-    monkeypatch.setattr(WorldsOfActor, "play", play_and_strike)
+    monkeypatch.setattr(ActorSlice, "play", play_and_strike)
     return asked
 
 
@@ -122,7 +122,7 @@ def struck(monkeypatch, number: int, at: Mapping[tuple[int, int], float]) -> Cou
     "case, number", [("ppo", signal.SIGKILL), ("ppo", signal.SIGSTOP), ("ppo, lag", signal.SIGKILL)]
 )
 def test_an_actor_that_dies_or_is_silent_is_replaced(case, number, one_cluster, monkeypatch, capsys):
-    monkeypatch.setattr("stride.agents.engines.ray_collectors.SILENT", 2.0)
+    monkeypatch.setattr("stride.agents.engines.ray_collectors.SILENCE_SECONDS", 2.0)
     asked = struck(monkeypatch, number, {(1, 3): 0.0})
     struck_run = run([*CASES[case], *RAY])
     assert asked[1] == 6 + 1 + ("lag" in case)
@@ -133,7 +133,7 @@ def test_an_actor_that_dies_or_is_silent_is_replaced(case, number, one_cluster, 
 @pytest.mark.slow
 def test_with_lag_actors_play_while_the_shards_learn(one_cluster, monkeypatch):
     events = []
-    for owner, method in ((WorldsOfActor, "play"), (Agent, "learn_from")):
+    for owner, method in ((ActorSlice, "play"), (Agent, "learn_from")):
         original = getattr(owner, method)
         noted = lambda self, what, original=original, method=method: events.append(method) or original(self, what)  # noqa: E731
         monkeypatch.setattr(owner, method, noted)
@@ -144,7 +144,7 @@ def test_with_lag_actors_play_while_the_shards_learn(one_cluster, monkeypatch):
 @pytest.mark.slow
 def test_a_slice_whose_actors_die_again_and_again_ends_the_run_saved(one_cluster, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        patch.setattr("stride.agents.engines.ray_collectors.DEATHS", 2)
+        patch.setattr("stride.agents.engines.ray_collectors.MAX_DEATHS", 2)
         struck(patch, signal.SIGKILL, {(1, 5): 0.0, (1, 6): 0.0})
         lost = run([*CASES["ppo"], *RAY], code=1)
     error = capsys.readouterr().err

@@ -1,8 +1,8 @@
-"""Which engine plays and learns for an agent, and with how many threads.
+"""Choose the engine that plays and learns for an agent, and its number of threads.
 
-`engine: auto` takes the fastest that knows everything the config asks for. `threads: auto` is a rule of sizes, so that
-it costs nothing and needs no memory; within it the engine measures, iteration by iteration, whether one thread or all
-of them are faster just now (fused_cpu/workers.py).
+`engine: auto` takes the fastest engine that supports all settings of the config. `threads: auto` computes a maximum
+from sizes, which costs no time. Up to this maximum fused_cpu measures in each iteration whether one thread or all of
+them are faster (fused_cpu/workers.py).
 """
 
 from stride.agents.algorithms import find_agent, make_agent
@@ -44,7 +44,7 @@ from stride.envs_fast.vec_env import VecEnv
 from stride.utils.resources import cores, idle
 from stride.utils.user_error import UserError
 
-# algorithms whose iteration fused kernels know: these classes, not those derived from them
+# the algorithms that fused kernels support, by exact class: derived classes may learn in another way
 RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PPO: PPORecipe,
     REINFORCE: REINFORCERecipe,
@@ -57,14 +57,14 @@ RECIPES: dict[type[Agent], type[Recipe] | type[ModelRecipe]] = {
     PlaNet: ModelRecipe,
 }
 
-# multiply-adds of one pass over what an iteration learns from, that make a thread worth waking: half a millisecond of
-# updates. Measured on two cores, wall time by two threads: 9 million (REINFORCE on CartPole) 1.1x, 47 (PPO on CartPole)
-# 0.8x, 51 (SAC, 256 wide) 0.7x, 550 (DQN, 128 updates) 0.6x
-PER_THREAD = 15e6
+# multiply-adds of one forward pass over all rows of an iteration's updates that make one more thread pay, about half a
+# millisecond of updates. Measured on two cores, time with two threads / with one: 1.1 at 9 million (REINFORCE on
+# CartPole), 0.8 at 47 (PPO on CartPole), 0.7 at 51 (SAC, 256 wide), 0.6 at 550 (DQN, 128 updates)
+PRODUCTS_PER_THREAD = 15e6
 
 
 def may_be_fused(config: Config) -> bool:
-    """Whether the fused engine's kernels are wanted, as far as can be told before there is an agent."""
+    """Whether fused_cpu will probably be chosen, by the config alone, so that kernels can be compiled early."""
     possible = config.engine in ("auto", "fused_cpu") and config.precision == 32 and not config.on_cuda
     agent = find_agent(config.algo_id)
     has_recipe = agent in RECIPES
@@ -80,15 +80,15 @@ def may_be_fused(config: Config) -> bool:
 
 
 def choose_engine(config: Config, agent: Agent) -> Engine:
-    """The fastest engine that knows everything the config asks for, with the threads that pay.
+    """Return the configured engine, for auto the fastest that supports the config; raises UserError if it cannot run.
 
-    Which engine belongs to which device is a rule of config/checks.py.
+    config/checks.py says which engines belong to which device.
     """
     return choose_on_cpu(config, agent) if agent.collector.envs.device.type == "cpu" else choose_on_gpu(config, agent)
 
 
 def choose_on_cpu(config: Config, agent: Agent) -> Engine:
-    """Fused kernels, or plain torch."""
+    """Choose between fused_cpu and eager (plain torch)."""
     recipe = RECIPES.get(type(agent))
     refusal: str | None = f"fused_cpu does not support {config.algo_id}"
     if config.engine == "eager":
@@ -103,7 +103,7 @@ def choose_on_cpu(config: Config, agent: Agent) -> Engine:
 
 
 def choose_on_gpu(config: Config, agent: Agent) -> Engine:
-    """Kernels, or graphs, or plain torch; the processor's work beside it does not pay for a second thread."""
+    """Choose between fused_gpu, graphed (CUDA graphs) and eager; the CPU has too little work for a second thread."""
     recipe = RECIPES.get(type(agent))
     name: str = config.engine
     refusals: dict[str, str | None] = {}
@@ -127,7 +127,7 @@ def choose_on_gpu(config: Config, agent: Agent) -> Engine:
 
 
 def choose_threads(config: Config, agent: Agent, fused: bool) -> Threads:
-    """As configured; else as many as there is work and cores for, one where results would depend on their number."""
+    """Return the configured threads; for auto as many as work and cores allow, 1 if results depend on the number."""
     if config.threads != "auto":
         return Threads(config.threads)
     if not fused:
@@ -136,14 +136,14 @@ def choose_threads(config: Config, agent: Agent, fused: bool) -> Threads:
         "only one core is available": cores(),
         "other programs use the cores": idle(),
         "the minibatches are too small to split": most_parts(config),
-        "the iterations are too short to split": int(multiply_adds(config, agent) // PER_THREAD),
+        "the iterations are too short to split": int(multiply_adds(config, agent) // PRODUCTS_PER_THREAD),
     }
     reason, number = min(limits.items(), key=lambda limit: limit[1])
     return Threads(number, "auto: switches to 1 if that is faster") if number > 1 else Threads(1, f"auto: {reason}")
 
 
 def most_parts(config: Config) -> int:
-    """The most parts that the engine cuts its work into."""
+    """Return into how many parts fused_cpu can split its work at most."""
     if isinstance(config, RolloutConfig):
         return min(most_parts_of(config), config.n_envs)
     rows = config.batch_size if isinstance(config, ReplayConfig) else 0
@@ -151,9 +151,9 @@ def most_parts(config: Config) -> int:
 
 
 def multiply_adds(config: Config, agent: Agent) -> float:
-    """Multiply-adds of one pass over all rows of an iteration's updates."""
+    """Return the multiply-adds of one forward pass over all rows of an iteration's updates: rows * weights."""
     weights = sum(parameter.numel() for parameter in agent.parameters() if parameter.requires_grad)
-    rows = 0.0  # of all updates of an iteration
+    rows = 0.0  # of all updates of an iteration together
     if isinstance(config, RolloutConfig):
         rows = config.n_epochs * config.rollout_size
     elif isinstance(config, WorldModelConfig):
@@ -165,9 +165,9 @@ def multiply_adds(config: Config, agent: Agent) -> float:
 
 
 def build_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
-    """The agent of a config with its sockets: make_agent's, and the engine that the config asks for.
+    """Return the agent of a config with the engine that the config asks for.
 
-    UserError where the config asks for an engine that cannot be.
+    Raises UserError if that engine does not support the config.
     """
     assert config.shards == 1, "local_shards.py builds the agents of shards"
     agent = make_agent(config, envs, rank)

@@ -1,9 +1,9 @@
-"""`engine: graphed`: a rollout as one CUDA graph, all updates of an iteration as another, of any policy.
+"""`engine: graphed`: one CUDA graph for a rollout, another for all updates of an iteration; works for any policy.
 
-A graph does again what was done when it was captured: the same operations, on the same addresses, with the same
-numbers, and no Python. So whatever moves lies on the device and stays where it is (scheduled numbers, counters of
-draws, sums of metrics), and what the host counts is counted here. The first iteration after a start or a load is played
-and learnt as eager does it, which compiles kernels and makes moments and sums; the second is captured, then replayed.
+A CUDA graph repeats the operations that were captured, on the same addresses and without Python. So every number that
+changes is in a tensor on the device that stays at its address (scheduled settings, counters of random draws, sums of
+metrics), and this module counts what Python would count. The first iteration after a start or a load runs like eager,
+which compiles kernels and allocates moments and sums. The second one is captured; all later ones replay it.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,39 +23,39 @@ from stride.envs_fast.cuda_env import CudaEnv
 from stride.utils.user_error import UserError
 
 Work = Callable[[], None]
-KNOWN = (PPO, REINFORCE, PQN)  # these classes, not what is derived from them
+SUPPORTED_AGENTS = (PPO, REINFORCE, PQN)  # by exact class: derived classes may learn in another way
 
 
 class Graph(Protocol):
-    """Some work on a device, which can be done again without Python. Each of the three does it once."""
+    """Some work on a device that can be repeated without Python. Each of the three methods does it once."""
 
     def rehearse(self, work: Work) -> None:
-        """As it will be captured, so that whatever is made in the first time is there."""
+        """Do the work without capture, so that kernels are compiled and buffers allocated."""
 
     def capture(self, work: Work) -> None:
-        """And remember each operation with its addresses."""
+        """Do the work, and record each operation with its addresses."""
 
     def replay(self) -> None:
-        """What was captured."""
+        """Do the captured work again."""
 
 
 class CudaGraph:
-    """torch's, on a stream of its own and with a pool of memory of its own."""
+    """A CUDA graph of torch, with its own stream and its own memory pool."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._graph = torch.cuda.CUDAGraph()
 
     def rehearse(self, work: Work) -> None:
-        now = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(now)
+        main_stream = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(main_stream)
         with torch.cuda.stream(self._stream):
             work()
-        now.wait_stream(self._stream)
+        main_stream.wait_stream(self._stream)
 
     def capture(self, work: Work) -> None:
         try:
-            # thread_local: what other threads ask of the device is no business of this graph
+            # thread_local: calls of other threads do not disturb the capture
             with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                 work()
         except torch.AcceleratorError as error:
@@ -71,22 +71,26 @@ class CudaGraph:
 MakeGraph = Callable[[torch.device], Graph]
 
 
-FIXED = ("gamma", "gae_lambda", "return_lambda", "weight_decay", "optimizer_eps")  # arguments of torch's own operations
+# settings that torch's operations take as Python numbers, so a graph keeps the captured values: no schedules for them
+FIXED = ("gamma", "gae_lambda", "return_lambda", "weight_decay", "optimizer_eps")
 
 
-class Repeated:
-    """Work of a learner: rehearsed, then captured, then replayed, as long as it is the same and nothing was loaded."""
+class CapturedWork:
+    """Runs a learner's work: the first time in plain torch, the second time captured, then replayed."""
 
     def __init__(self, make: MakeGraph, device: torch.device) -> None:
         self._make, self._device = make, device
         self._graph: Graph | None = None
-        self._same: Hashable = None
+        self._key: Hashable = None
         self._captured = False
 
-    def run(self, work: Work, same: Hashable) -> bool:
-        """Do it; whether Python did it and so counted what there is to count. Another `same` is other work."""
-        if self._graph is None or same != self._same:
-            self._graph, self._same, self._captured = self._make(self._device), same, False
+    def run(self, work: Work, key: Hashable) -> bool:
+        """Do the work; return False if it was replayed, so that Python counted nothing.
+
+        A `key` other than the last one means other work, or new addresses after a load: it starts from the beginning.
+        """
+        if self._graph is None or key != self._key:
+            self._graph, self._key, self._captured = self._make(self._device), key, False
             self._graph.rehearse(work)
         elif not self._captured:
             self._graph.capture(work)
@@ -98,57 +102,61 @@ class Repeated:
 
 
 class GraphedPlay:
-    """The collector's steps, or what plays them. The memory's rows must be the same each time, as a rollout's are."""
+    """Play for engine graphed: the steps of `play`, by default of the collector, in a graph.
+
+    The memory's rows must be the same each time, as in a rollout.
+    """
 
     def __init__(self, make: MakeGraph, device: torch.device, play: Play | None = None) -> None:
         self.name, self._play = play.name if play else "graphed", play or EagerPlay()
         self._calls = torch.zeros((), dtype=torch.int64, device=device)
-        self._repeated = Repeated(make, device)
+        self._work = CapturedWork(make, device)
 
     def collect(self, learner: Learner, steps: int) -> None:
         collector, memory = learner.collector, learner.memory
         collector.counter = self._calls.fill_(collector.calls + 1)
         head = memory.written % memory.rows
-        if not self._repeated.run(lambda: self._play.collect(learner, steps), (learner.loads, steps, head)):
+        if not self._work.run(lambda: self._play.collect(learner, steps), (learner.loads, steps, head)):
             collector.calls += 1
             memory.written += steps
 
 
-class Made(NamedTuple):
-    """What the host counts while an iteration is learnt from."""
+class LearnCounts(NamedTuple):
+    """Counts that Python adds in an iteration's learning, to be added again for each replay."""
 
     updates: int
     samples: Counts
 
 
 class GraphedLearn:
-    """The agent's own `learn`, with all its updates."""
+    """Learn for engine graphed: the agent's own `learn`, with all its updates, in a graph."""
 
     name = "graphed"
 
     def __init__(self, make: MakeGraph, device: torch.device) -> None:
         self._iterations = torch.zeros((), dtype=torch.int64, device=device)
-        self._repeated = Repeated(make, device)
-        self._start: Tree = None  # of the rollout: all else of it lies in the memory and the collector
-        self._made = Made(0, Counts())
+        self._work = CapturedWork(make, device)
+        self._start: Tree = None  # a copy of rollout.start; the rest of a rollout stays at its address anyway
+        self._counts = LearnCounts(0, Counts())
 
     def learn(self, learner: Learner, work: Rollout) -> None:
         progress, metrics = learner.progress, learner.metrics
         learner.counter = self._iterations.fill_(progress["iterations"])
+        # the graph reads the start's carry at one address, so it is copied there
         if self._start is None:
             self._start = tree_map(torch.clone, work.start)
         copy_into(self._start, work.start)
         rollout = work._replace(start=self._start)
         updates, samples = progress["updates"], metrics.counts
-        if self._repeated.run(lambda: learner.learn(rollout), learner.loads):
-            self._made = Made(progress["updates"] - updates, metrics.counts - samples)
+        if self._work.run(lambda: learner.learn(rollout), learner.loads):
+            self._counts = LearnCounts(progress["updates"] - updates, metrics.counts - samples)
         else:
-            progress["updates"] += self._made.updates
-            metrics.count(self._made.samples)
+            progress["updates"] += self._counts.updates
+            metrics.count(self._counts.samples)
 
 
 def graphed(learner: Learner, make: MakeGraph = CudaGraph) -> Engine:
-    """The sockets for an agent; from now on its scheduled numbers and its sums lie where a graph finds them."""
+    """Return the sockets for an agent; moves its scheduled settings and metric sums into tensors that stay in place."""
     device = learner.collector.envs.device
     for name in learner.config.driven():
         number = vars(learner.live)[name]
@@ -162,7 +170,7 @@ def why_not_graphed(config: Config, agent: Agent) -> str | None:
     """What cannot be captured, in the config's own words; None where all of it can."""
     if isinstance(config, ReplayConfig):
         return "the host counts the rows of a replay memory"
-    if type(agent) not in KNOWN:
+    if type(agent) not in SUPPORTED_AGENTS:
         return f"it does not support {config.algo_id}"
     if explores(config):
         return "it does not support exploration"

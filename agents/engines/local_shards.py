@@ -1,8 +1,8 @@
-"""The shards of a training that this process carries, and how rank 0 has the other ranks carry theirs.
+"""Run the shards of a training that belong to this process (rank), and direct those of other ranks from rank 0.
 
-A trainer knows the agent of shard 0 alone. Before each iteration rank 0 broadcasts the values that schedules have set;
-after a load it sends its state to all. Rank 0 decides everything else, too: the others carry out its messages. What is
-a mean over all shards they compute together (agents/experience/shards.py).
+The trainer knows only the agent of shard 0. Before each iteration rank 0 broadcasts the values that schedules have set;
+after a load it sends its state to all ranks. Ranks above 0 only carry out messages of rank 0: {"do": "tick"}, "load",
+"save" or "end". Means over all shards are computed together (agents/experience/shards.py).
 """
 
 import io
@@ -25,22 +25,26 @@ from stride.config.schema import Config, RolloutConfig
 from stride.envs_fast.vec_env import CPU, VecEnv
 from stride.envs_gym.make import make_envs
 
-OF_A_SHARD = ("collector", "memory", "reward_scale")  # parts of an agent that differ between shards
-SCHEDULED = ("lr", "weight_decay", "eps")  # options of an optimizer that schedules change
+SHARD_PARTS = ("collector", "memory", "reward_scale")  # parts of an agent that differ between shards
+OPTION_NAMES = ("lr", "weight_decay", "eps")  # options of an optimizer that schedules may change
 
 
 class LocalShards:
-    """The agents of this rank's shards; the trainer's is the first one of rank 0."""
+    """The agents of this rank's shards. The first agent of rank 0 is the trainer's.
+
+    The public methods, except `serve`, are called on rank 0 (see ShardGroup).
+    """
 
     def __init__(self, agents: list[Agent], threads: ShardThreads, group: ProcessGroup | None) -> None:
         self.agents, self._threads, self._group = agents, threads, group
-        self._others = agents if group and group.rank else agents[1:]  # than the trainer's
+        self._others = agents if group and group.rank else agents[1:]  # all agents of this rank but the trainer's
 
     def tick(self) -> None:
         first = self.agents[0]
         names = first.config.driven()
         live = {name: value for name, value in vars(first.live).items() if name in names}
-        options = [{name: group[name] for name in SCHEDULED if name in group} for group in first.optimizer.param_groups]
+        groups = first.optimizer.param_groups
+        options = [{name: group[name] for name in OPTION_NAMES if name in group} for group in groups]
         self._broadcast(do="tick", live=live, options=options)
         self._tick(live, options)
 
@@ -69,7 +73,7 @@ class LocalShards:
     def _load(self, state: dict[str, Any]) -> None:
         for agent, parts in zip(self._others, state["shards"], strict=True):
             agent.load_state_dict(state["weights"])
-            agent.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # it keeps these tensors as its own
+            agent.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # it keeps the tensors it is given
             agent.progress.update(state["progress"])
             for name in parts:
                 agent.parts[name].load_state_dict(parts[name])
@@ -85,7 +89,7 @@ class LocalShards:
     def _states(self) -> list[dict]:
         states = []
         for agent in self._others:
-            parts = {name: part for name, part in agent.parts.items() if name in OF_A_SHARD}
+            parts = {name: part for name, part in agent.parts.items() if name in SHARD_PARTS}
             states.append({name: move_data_to_device(part.state_dict(), CPU) for name, part in parts.items()})
         return states
 
@@ -94,7 +98,7 @@ class LocalShards:
         self._close()
 
     def serve(self) -> None:
-        """Of a rank above 0: carry out the messages of rank 0, to the end of the training."""
+        """On a rank above 0: carry out the messages of rank 0 until the training ends."""
         assert self._group
         while (message := self._group.receive_message())["do"] != "end":
             if message["do"] == "tick":
@@ -115,7 +119,7 @@ class LocalShards:
 
 
 def build_shards(config: Config, group: ProcessGroup | None = None, quiet: bool = True) -> LocalShards:
-    """This rank's part of the shards that the config asks for, kernels compiled."""
+    """Build the shards of this rank, and compile their kernels; without a group this process has all shards."""
     assert isinstance(config, RolloutConfig)
     rank, ranks = (group.rank, group.ranks) if group else (0, 1)
     per_rank, count = config.shards // ranks, config.shards
@@ -138,7 +142,7 @@ def build_shards(config: Config, group: ProcessGroup | None = None, quiet: bool 
 
 
 def shard_config(config: Config, count: int, **other: Any) -> Config:
-    """The config of one of `count` shards, with these other values."""
+    """Return the config of one of `count` shards: its share of worlds and minibatch rows, and the values `other`."""
     assert isinstance(config, RolloutConfig)
     worlds, rows = config.n_envs // count, config.minibatch_size // count
     return replace(config, n_envs=worlds, batch_size=rows, shards=1, **other)
@@ -147,7 +151,7 @@ def shard_config(config: Config, count: int, **other: Any) -> Config:
 def build_agents(
     part: Config, numbers: range, count: int, threads: ShardThreads, worlds_of: Callable[[int], VecEnv]
 ) -> list[Agent]:
-    """The agents of these of `count` shards, each in its worlds."""
+    """Build the agents of the shards `numbers` of `count`, with the config `part` of one shard."""
     agents = []
     for index, number in enumerate(numbers):
         agent = build_agent(part, worlds_of(number))
@@ -160,8 +164,8 @@ def build_agents(
 
 
 def agent_to_train(config: Config) -> Agent:
-    """The agent of a config in its environments; of several shards that of the first, all in this process."""
-    if config.collectors:  # the bits are the same
+    """Build the agent of a config and its environments; with several shards the first shard's, all in this process."""
+    if config.collectors:  # without Ray: shards of this process give the same bits
         config = replace(config, shards=config.collectors, collectors=0, engine="eager", workers=0)
     if config.shards > 1:
         return build_shards(config).agents[0]
@@ -169,7 +173,7 @@ def agent_to_train(config: Config) -> Agent:
 
 
 def packed(state: dict[str, Any]) -> bytes:
-    """Plain data as `plain_data` reads it."""
+    """Serialize plain data (tensors, numbers, dicts, lists), for `plain_data` of trained/loading.py."""
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()

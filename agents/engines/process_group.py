@@ -1,7 +1,7 @@
-"""The processes of one training, its ranks: they exchange tensors, and JSON as bytes; no objects, which would be code.
+"""The processes (ranks) of one training exchange tensors and JSON. Never pickled objects: these could run code.
 
-Ranks of one machine find each other in a file and use its loopback device only; those of several machines need
-MASTER_ADDR and MASTER_PORT. Whoever reaches that port takes part in the training: admit only its machines.
+Ranks of one machine find each other through a file, and use only the loopback device. Ranks of several machines need
+MASTER_ADDR and MASTER_PORT. Any computer that can reach that port can join the training: open it to its machines only.
 """
 
 import json
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from stride.utils.user_error import UserError
 
-JOIN_SECONDS = 300.0  # within which all ranks must have started
-TIMEOUT = timedelta(days=7)  # of an exchange: rank 0 may evaluate for hours; a rank that dies closes its connections
-POLL_SECONDS = 0.02
-LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+JOIN_SECONDS = 300.0  # time in which all ranks must start
+TIMEOUT = timedelta(days=7)  # of one exchange: rank 0 may evaluate for hours, and a dead rank is noticed at once
+POLL_SECONDS = 0.02  # pause between checks whether all ranks have started
+LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # the network device of a machine for itself
 
 
 class RankLostError(Exception):
@@ -30,28 +30,30 @@ class RankLostError(Exception):
 
 
 class ProcessGroup:
-    """All ranks, a power of two, as seen by one of them."""
+    """Communication of this rank with all ranks, whose number is a power of two."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
 
     def sum(self, x: Tensor) -> Tensor:
-        """All-reduce in the order of a tree: neighbours first, then neighbouring pairs; both of a pair get equal bits,
-        as addition commutes. The order of gloo's own all_reduce depends on the number of ranks."""
+        """Return the sum of `x` over all ranks, added over a tree: neighbours first, then neighbouring pairs.
+
+        Both ranks of a pair get equal bits, since a + b = b + a. (The order of gloo's all_reduce depends on the ranks.)
+        """
         distance = 1
         with self._losses_reported():
             while distance < self.ranks:
-                theirs = torch.empty_like(x)
-                works = [dist.isend(x, self.rank ^ distance), dist.irecv(theirs, self.rank ^ distance)]
-                for work in works:
-                    assert work is not None  # this process is in the group
-                    work.wait()
-                x = x + theirs
+                received = torch.empty_like(x)
+                transfers = [dist.isend(x, self.rank ^ distance), dist.irecv(received, self.rank ^ distance)]
+                for transfer in transfers:
+                    assert transfer is not None  # this process is in the group
+                    transfer.wait()
+                x = x + received
                 distance *= 2
         return x
 
     def broadcast(self, message: Mapping[str, Any]) -> None:
-        """Rank 0: send JSON to every other rank."""
+        """Send a message as JSON to every other rank; only on rank 0."""
         for rank in range(1, self.ranks):
             self.send_message(rank, message)
 
@@ -90,8 +92,10 @@ class ProcessGroup:
 
 
 def init_process_group(rank: int, ranks: int, file: str = "", check: Callable[[], None] = lambda: None) -> ProcessGroup:
-    """The group, once all ranks have started. `file`: where ranks of one machine find each other, else MASTER_ADDR and
-    MASTER_PORT say where rank 0 is. `check` is called while this rank waits, and may raise.
+    """Wait until all ranks have started, and return the group; raises UserError after JOIN_SECONDS.
+
+    `file`: a path through which ranks of one machine find each other; "": MASTER_ADDR and MASTER_PORT are the address
+    of rank 0. `check` is called while this rank waits, and may raise.
     """
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     local = file or host in ("127.0.0.1", "localhost") or os.environ.get("LOCAL_WORLD_SIZE") == str(ranks)
@@ -110,7 +114,7 @@ def init_process_group(rank: int, ranks: int, file: str = "", check: Callable[[]
 
 
 def _store(host: str, port: str, rank: int) -> dist.Store:
-    """Where ranks of several machines find each other: at rank 0, or at torchrun's agent."""
+    """Return the store through which ranks of several machines find each other, served by rank 0 or by torchrun."""
     if not host or not port.isdecimal():
         raise UserError(f"MASTER_ADDR and MASTER_PORT must say where rank 0 is, not {host!r} and {port!r}")
     serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"

@@ -1,11 +1,10 @@
-"""`collectors: N`: the learner's side of worlds that Ray actors play, each a slice of them, one rollout at a time.
+"""`collectors: N`: Ray actors play the worlds, each a slice of them; this module is the learner's side.
 
-The learner is a training in N shards (agents/engines/local_shards.py) whose shards do not play: before an iteration
-each actor is sent weights, and the shard copies the rollout that comes back. The shard's collector and memory are then
-as the actor's, so a checkpoint is that of shards, and an actor that dies is replaced by one that begins as the shard
-is and plays the same rollout again. With `lag: 1` an actor gets its next request as soon as the shard has its rollout,
-and plays while the shards learn: by the policy before these updates. Between two iterations the shards know nothing of
-it: what was not copied is played again after a load.
+The learner is a training in N shards (local_shards.py) whose shards do not play. Before an iteration each actor gets
+the weights, and its shard copies the rollout it returns. Then the shard's collector and memory equal the actor's. So
+checkpoints are those of shards; and if an actor dies, a new one starts from the shard's state and plays the same
+rollout again. With `lag: 1` an actor gets its next request as soon as its rollout is copied, and plays with the old
+policy while the shards learn. A rollout that was not copied yet is in no checkpoint: after a load it is played again.
 """
 
 import logging
@@ -32,28 +31,29 @@ from stride.trainer_callbacks.checkpoint import Checkpoint
 from stride.utils import own_modules
 from stride.utils.user_error import UserError
 
-SILENT = 60.0  # seconds without a step of its worlds, after which an actor is replaced
-STARTING = 600.0  # seconds in which an actor must have loaded Stride and made its worlds
-DEATHS = 5  # of actors in one rollout of a slice, after which the run ends
-LOOK = 1.0  # seconds between two looks at actors that play
-WORKER = ("stride.agents.engines.rollout_worker", "RolloutWorker")
+SILENCE_SECONDS = 60.0  # an actor is replaced if its worlds have not stepped for so long
+START_SECONDS = 600.0  # time for an actor to load Stride and make its worlds
+MAX_DEATHS = 5  # the run ends if so many actors die in one rollout of a slice
+POLL_SECONDS = 1.0  # pause between checks of actors that play
+WORKER_CLASS = ("stride.agents.engines.rollout_worker", "RolloutWorker")
 
 log = logging.getLogger("stride")
-NewActor = Callable[[str, str], Any]  # module, class -> handle of an actor whose `call` calls a method by its name
+# module, class -> handle of a new actor, whose methods are called by `handle.call.remote(name, *arguments)`
+NewActor = Callable[[str, str], Any]
 
 
 class CollectorLostError(Exception):
-    """The worlds of a slice cannot be played: its actors die."""
+    """The actors of a slice do not start, or die again and again."""
 
 
 class RemoteWorlds:
-    """What the learner knows of worlds that an actor plays: their shapes, and their state after the last rollout."""
+    """Stands for an actor's worlds in the learner: has their spaces, and their state after the last rollout."""
 
     device = CPU
     wrong = None
 
     def __init__(self, example: VecEnv, first_obs: Obs, num_envs: int) -> None:
-        """`example`: one world, closed; `first_obs` [1, ...]: an observation of it."""
+        """`example`: one world, already closed; `first_obs` [1, ...]: one of its observations."""
         self.num_envs = num_envs
         self.observation_space, self.action_space = example.observation_space, example.action_space
         self.time_limit, self.reward_threshold = example.time_limit, example.reward_threshold
@@ -62,7 +62,7 @@ class RemoteWorlds:
         self._state: dict[str, Any] = {}
 
     def reset(self, seed: int) -> Obs:
-        """Observations of the right shapes; the actor's snapshot overwrites them."""
+        """Return observations of the right shapes; the actor's snapshot overwrites them."""
         return tree_map(lambda x: x.repeat(self.num_envs, *[1] * (x.dim() - 1)), self._example_obs)
 
     def step(self, action: torch.Tensor) -> Step:
@@ -79,22 +79,23 @@ class RemoteWorlds:
 
 
 class Actors:
-    """Starts actors. One is always ahead: to load Stride takes seconds of a core, for which no replacement waits."""
+    """Starts actors. Keeps a spare one, because to load Stride takes seconds, for which no replacement should wait."""
 
     def __init__(self, ray: Any, new_actor: NewActor) -> None:
         self._ray, self._new_actor = ray, new_actor
-        self._spare = new_actor(*WORKER)
+        self._spare = new_actor(*WORKER_CLASS)
 
     def take(self) -> Any:
-        actor, self._spare = self._spare, self._new_actor(*WORKER)
+        """Return the spare actor, and start the next spare."""
+        actor, self._spare = self._spare, self._new_actor(*WORKER_CLASS)
         return actor
 
     def end(self) -> None:
         self._ray.kill(self._spare, no_restart=True)
 
 
-class WorldsOfActor:
-    """One slice of the worlds: the actor that plays it, the learner's shard, and how the shard `collect`s."""
+class ActorSlice:
+    """One slice of the worlds: its actor, and the shard's socket Play, whose `collect` copies the actor's rollout."""
 
     name = "ray"
 
@@ -105,23 +106,23 @@ class WorldsOfActor:
         self._label = f"collector {number} (environments {number * worlds} to {(number + 1) * worlds - 1})"
         self.shard: Agent | None = None
         self.deaths = 0
-        self.ahead: Any = None  # with `lag: 1` the next request
+        self.ahead: Any = None  # with `lag: 1` a reference to the next request
         self.actor = actors.take()
         self.begin(b"")
 
     def begin(self, snapshot: bytes) -> None:
-        """Have the actor make its worlds: at their start or, where there is one, as in a snapshot."""
+        """Ask the actor to make its worlds, in the state of `snapshot`, or newly reset if it is empty."""
         folders = list(map(str, own_modules.snapshot().folders))
-        self._begun = self.actor.call.remote("begin", self._plain, self.number, folders, snapshot)
-        self._beat: Any = None
-        self._steps, self._heard = 0, time.monotonic()
+        self._begin_answer = self.actor.call.remote("begin", self._plain, self.number, folders, snapshot)
+        self._steps_answer: Any = None
+        self._steps, self._last_step_time = 0, time.monotonic()
 
     def first_snapshot(self, shard: Agent) -> None:
-        """Take the shard over, which becomes as the actor's worlds are at their start."""
+        """Wait until the actor's worlds are made, and copy their state into `shard`, which belongs to this slice."""
         self.shard = shard
-        begun, self._begun = self._begun, None
+        answer, self._begin_answer = self._begin_answer, None
         try:
-            state = plain_data(self._ray.get(begun, timeout=STARTING), self._label)
+            state = plain_data(self._ray.get(answer, timeout=START_SECONDS), self._label)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except (self._ray.exceptions.RayError, TimeoutError) as error:
@@ -129,39 +130,39 @@ class WorldsOfActor:
         self._load(state)
 
     def play(self, request: Any) -> None:
-        """Ask for a rollout; `request`: the reference of what it is played with."""
+        """Ask the actor for a rollout; `request`: a Ray reference to policy and settings, from RayShards._request."""
         self._request = request
         self._answer = self.actor.call.remote("play", request)
         self.rollout: dict[str, Any] | None = None
         self.await_rollout()
 
     def await_rollout(self) -> None:
-        """From now on the actor counts as silent where its worlds do not step."""
-        self._heard = time.monotonic()
+        """Begin to measure the time since the last step of the actor's worlds."""
+        self._last_step_time = time.monotonic()
 
     @property
-    def waited_for(self) -> list[Any]:
+    def pending_answers(self) -> list[Any]:
         return [self._answer] if self.rollout is None else []
 
-    def look(self) -> None:
-        """Take the rollout if it is there. If not, replace an actor that died, or did not take a step for long."""
+    def poll(self) -> None:
+        """Fetch the rollout if it is complete. If not, replace an actor that died or has not stepped for too long."""
         now = time.monotonic()
         try:
-            if self._begun and self._ready(self._begun):
-                self._ray.get(self._begun)
-                self._begun, self._heard = None, now
+            if self._begin_answer and self._ready(self._begin_answer):
+                self._ray.get(self._begin_answer)
+                self._begin_answer, self._last_step_time = None, now
             if self._ready(self._answer):
                 self.rollout, self.deaths = plain_data(self._ray.get(self._answer), self._label), 0
                 return
-            if self._beat is None:
-                self._beat = self.actor.call.options(concurrency_group="watch").remote("steps")
-            elif self._ready(self._beat):
-                steps, self._beat = self._ray.get(self._beat), None
+            if self._steps_answer is None:
+                self._steps_answer = self.actor.call.options(concurrency_group="watch").remote("steps")
+            elif self._ready(self._steps_answer):
+                steps, self._steps_answer = self._ray.get(self._steps_answer), None
                 if steps != self._steps:
-                    self._steps, self._heard = steps, now
-            if now - self._heard > (STARTING if self._begun else SILENT):
-                self._replace(f"did not step for {now - self._heard:.0f} s")
-        except self._ray.exceptions.RayTaskError as error:  # of its worlds, as a shard in this process raises it
+                    self._steps, self._last_step_time = steps, now
+            if now - self._last_step_time > (START_SECONDS if self._begin_answer else SILENCE_SECONDS):
+                self._replace(f"did not step for {now - self._last_step_time:.0f} s")
+        except self._ray.exceptions.RayTaskError as error:  # an error of its worlds: raise it as a local shard would
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
             self._replace(f"died ({type(error).__name__})")
@@ -169,20 +170,20 @@ class WorldsOfActor:
     def _ready(self, reference: Any) -> bool:
         return bool(self._ray.wait([reference], timeout=0)[0])
 
-    def _replace(self, what: str) -> None:
+    def _replace(self, problem: str) -> None:
         assert self.shard is not None
         self.end()
         self.deaths += 1
-        if self.deaths >= DEATHS:
-            raise CollectorLostError(f"{self._label} {what}, {self.deaths} times in one rollout; the run is saved")
-        cut = "" if self.shard.collector.envs.resume == "exact" else ", whose running episodes are cut"
-        log.warning(f"{self._label} {what}: a new one plays its rollout again{cut}")
+        if self.deaths >= MAX_DEATHS:
+            raise CollectorLostError(f"{self._label} {problem}, {self.deaths} times in one rollout; the run is saved")
+        loss = "" if self.shard.collector.envs.resume == "exact" else ", whose running episodes are cut"
+        log.warning(f"{self._label} {problem}: a new one plays its rollout again{loss}")
         self.actor = self._actors.take()
         self.begin(packed(snapshot_of(self.shard)))
         self.play(self._request)
 
     def collect(self, learner: Learner, steps: int) -> None:
-        """Copy the rollout to where the shard would have played it; with `lag: 1` ask for the next one."""
+        """Copy the rollout into the shard's memory and collector; with `lag: 1` ask for the next rollout."""
         rollout, collector, memory = self.rollout, learner.collector, learner.memory
         assert rollout is not None
         self._load(rollout)
@@ -193,7 +194,7 @@ class WorldsOfActor:
             self.play(self.ahead)
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Become as the worker is after its last step; the window of episodes is that of all worlds."""
+        """Copy the worker's state after its last step; keep the shard's window of episodes, which is of all worlds."""
         assert self.shard is not None
         collector = self.shard.collector
         collector.load_state_dict({**state["collector"], "window": collector.window.state_dict()})
@@ -204,38 +205,38 @@ class WorldsOfActor:
 
 
 class RayShards(LocalShards):
-    """The shards of a learner whose worlds are played by actors."""
+    """The shards of a learner whose worlds are played by actors; slice i belongs to shard i."""
 
     def __init__(
-        self, agents: list[Agent], threads: ShardThreads, ray: Any, actors: Actors, slices: Sequence[WorldsOfActor]
+        self, agents: list[Agent], threads: ShardThreads, ray: Any, actors: Actors, slices: Sequence[ActorSlice]
     ) -> None:
         super().__init__(agents, threads, None)
         self._ray, self._actors, self._slices = ray, actors, slices
         self._lags = agents[0].collector.policy is not agents[0].policy
-        self._asked = False  # for the next rollout, already
+        self._asked = False  # whether the next rollout was asked for already (lag: 1)
 
     def begin(self, saved: list[dict] | None) -> None:
         super().begin(saved)
-        if self.agents[0].progress["iterations"]:  # resumed: not from the start of the worlds
-            for part, agent in zip(self._slices, self.agents, strict=True):
-                part.begin(packed(snapshot_of(agent)))
+        if self.agents[0].progress["iterations"]:  # resumed: not from newly reset worlds
+            for slice_, agent in zip(self._slices, self.agents, strict=True):
+                slice_.begin(packed(snapshot_of(agent)))
 
     def _tick(self, live: dict[str, Any], options: list[dict[str, Any]]) -> None:
-        """The shards learn once all rollouts are there: so no iteration is half done when an actor is lost."""
+        """Wait for all rollouts, then learn, so that no iteration is half done when an actor is lost."""
         first = self.agents[0]
         if not self._asked:
             request = self._request(first.collector.policy, live)
-            for part in self._slices:
-                part.play(request)
-        for part in self._slices:
-            part.await_rollout()
+            for slice_ in self._slices:
+                slice_.play(request)
+        for slice_ in self._slices:
+            slice_.await_rollout()
         start_mark = first.stopwatch.begin()
         try:
-            while waited_for := [reference for part in self._slices for reference in part.waited_for]:
-                self._ray.wait(waited_for, num_returns=len(waited_for), timeout=LOOK)
-                for part in self._slices:
-                    if part.rollout is None:
-                        part.look()
+            while pending_answers := [reference for slice_ in self._slices for reference in slice_.pending_answers]:
+                self._ray.wait(pending_answers, num_returns=len(pending_answers), timeout=POLL_SECONDS)
+                for slice_ in self._slices:
+                    if slice_.rollout is None:
+                        slice_.poll()
         except CollectorLostError:
             for callback in first.trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(callback, Checkpoint):
@@ -244,24 +245,24 @@ class RayShards(LocalShards):
         first.stopwatch.end("collect", start_mark)
         if self._lags:
             ahead = self._request(first.policy, live)
-            for part in self._slices:
-                part.ahead = ahead
+            for slice_ in self._slices:
+                slice_.ahead = ahead
             self._asked = True
         super()._tick(live, options)
 
     def _request(self, policy: Policy, live: dict[str, Any]) -> Any:
-        """The reference of what rollouts are played with."""
+        """Return a Ray reference to the policy and the settings for a rollout."""
         return self._ray.put(packed({"policy": policy.state_dict(), "live": live}))
 
     def end(self) -> None:
-        for part in self._slices:
-            part.end()
+        for slice_ in self._slices:
+            slice_.end()
         self._actors.end()
         super().end()
 
 
 def check_worlds(config: Config) -> None:
-    """UserError where the environments are none of Gymnasium's, which are stepped one by one."""
+    """Raise UserError for compiled environments: only Gymnasium's, stepped one by one, gain from collectors."""
     import_module(config.env_id)
     if (backend := choose_backend(config).name) != "gym":
         problem = f"collectors: {config.env_id} (env_backend {backend}) has compiled environments: nothing to gain"
@@ -269,16 +270,19 @@ def check_worlds(config: Config) -> None:
 
 
 def build_collectors(config: Config, ray: Any, new_actor: NewActor) -> Agent:
-    """The agent of the first shard, once every actor has made its worlds."""
-    count, part = config.collectors, worker_config(config)
+    """Start the actors, wait until each has made its worlds, and return the agent of the first shard.
+
+    `new_actor` starts a Ray actor; `ray` is the module.
+    """
+    count, slice_config = config.collectors, worker_config(config)
     actors = Actors(ray, new_actor)
-    slices = [WorldsOfActor(ray, actors, config, number) for number in range(count)]
-    example = make_envs(part, 1)
+    slices = [ActorSlice(ray, actors, config, number) for number in range(count)]
+    example = make_envs(slice_config, 1)
     first_obs = tree_map(torch.clone, example.reset(config.seed))
     example.close()
     threads = ShardThreads(count)
-    worlds = [cast(VecEnv, RemoteWorlds(example, first_obs, part.n_envs)) for _ in slices]
-    agents = build_agents(part, range(count), count, threads, worlds.__getitem__)
+    worlds = [cast(VecEnv, RemoteWorlds(example, first_obs, slice_config.n_envs)) for _ in slices]
+    agents = build_agents(slice_config, range(count), count, threads, worlds.__getitem__)
     for agent, slice_ in zip(agents, slices, strict=True):
         agent.engine = agent.engine._replace(play=slice_, reason="collectors play by eager")
         slice_.first_snapshot(agent)

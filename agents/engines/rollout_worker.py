@@ -1,7 +1,7 @@
-"""One slice of the worlds of a training with `collectors`, in a process elsewhere: it plays whole rollouts.
+"""`collectors: N`: the code of a Ray actor, which plays rollouts in one slice of the worlds, in its own process.
 
-It has worlds, a policy and a memory, and gets weights before each rollout. Requests and answers are plain data, packed
-as between ranks (agents/engines/local_shards.py).
+It has worlds, a policy and a memory, and gets weights before each rollout (the learner's side is ray_collectors.py).
+Requests and answers are plain data, serialized as between ranks (`packed` of local_shards.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from stride.envs_gym.own_code import import_own_modules
 
 
 class WorldSlice(SingleShard):
-    """Draws as shard `number` of `count` does; nothing is exchanged, and the columns of its episodes are kept."""
+    """Draws the random numbers of shard `number` of `count`. Exchanges nothing, but keeps its episodes' columns."""
 
     def __init__(self, number: int, count: int) -> None:
         self.number, self.count = number, count
@@ -37,7 +37,7 @@ class WorldSlice(SingleShard):
 
 
 class LearnElsewhere:
-    """In place of learning from a rollout: nothing."""
+    """The socket Learn of a worker: does nothing, since the learner learns."""
 
     name = "elsewhere"
 
@@ -46,23 +46,27 @@ class LearnElsewhere:
 
 
 class RolloutWorker:
-    """`steps` may be asked while `begin` and `play` are under way, from another thread."""
+    """One slice of the worlds. Other threads may call `steps` while `begin` or `play` runs."""
 
     agent: Agent | None = None
 
     def steps(self) -> int:
-        """Steps that its worlds have taken."""
+        """Return how many steps the worlds have taken; the learner sees by it that the actor is alive."""
         return self.agent.memory.written if self.agent else 0
 
     def begin(self, plain: Mapping[str, Any], number: int, folders: Sequence[str], snapshot: bytes) -> bytes:
-        """Make the worlds of slice `number`, at their start or, where there is one, as in a snapshot; -> a snapshot."""
+        """Make the worlds of slice `number`, newly reset or in the state of a snapshot; return a snapshot.
+
+        `plain`: the config; `folders`: where modules of the user are imported from.
+        """
         config = from_plain(plain, "the learner", trust=EVERYBODY)
         torch.set_num_threads(config.torch_threads)
         import_own_modules(*map(Path, folders))
-        part = worker_config(config)
+        slice_config = worker_config(config)
         if self.agent:
             self.agent.collector.envs.close()
-        agent = build_agent(part, make_envs(part, part.n_envs, first_world=number * part.n_envs))
+        envs = make_envs(slice_config, slice_config.n_envs, first_world=number * slice_config.n_envs)
+        agent = build_agent(slice_config, envs)
         self.slice = WorldSlice(number, config.collectors)
         agent.join(self.slice)
         agent.engine = agent.engine._replace(learn=LearnElsewhere())
@@ -74,12 +78,12 @@ class RolloutWorker:
         return packed(snapshot_of(agent))
 
     def play(self, request: bytes) -> bytes:
-        """A rollout by the policy and the values of schedules that are given; -> rows, episodes, a snapshot."""
-        agent, given = self.agent, plain_data(request, "the learner")
+        """Play a rollout with the policy and settings of `request`; return rows, episodes and a snapshot."""
+        agent, message = self.agent, plain_data(request, "the learner")
         assert agent is not None
-        torch.set_num_threads(agent.config.torch_threads)  # of this thread
-        agent.collector.policy.load_state_dict(given["policy"])
-        vars(agent.live).update(given["live"])
+        torch.set_num_threads(agent.config.torch_threads)  # Ray may call each method in another thread
+        agent.collector.policy.load_state_dict(message["policy"])
+        vars(agent.live).update(message["live"])
         agent.iteration()
         rows, finals = leaves(agent.memory.table), leaves(agent.memory.final)
         episodes = list(self.slice.episodes)
@@ -87,10 +91,10 @@ class RolloutWorker:
 
 
 def snapshot_of(agent: Agent) -> dict[str, Any]:
-    """All that a worker needs to go on from here as this one would."""
+    """Return the state from which another worker, or a shard, continues exactly."""
     return {"collector": agent.collector.state_dict(), "memory": agent.memory.state_dict()}
 
 
 def worker_config(config: Config) -> Config:
-    """Of one slice: its worlds are stepped by the worker itself."""
+    """Return the config of one slice, whose worlds the worker steps itself, in plain torch."""
     return shard_config(config, config.collectors, engine="eager", workers=0, collectors=0)

@@ -1,4 +1,9 @@
-"""A policy meets worlds. One collector plays for training (into a memory), another for evaluation (without one)."""
+"""Play environments with a policy: `Collector.collect` writes a training's rows into a memory, `Collector.play` counts
+the complete episodes of an evaluation.
+
+A world is one of the N environments that step together. A collector belongs to an agent (agents/base.py) or to an
+evaluation; engines may replace `collect` by kernels that do the same to the bit (agents/sockets.py).
+"""
 
 import math
 import time
@@ -22,75 +27,81 @@ from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.envs_fast.vec_env import Obs, Step, VecEnv, wrong_action
 from stride.utils.counter_rng import ACT, Key, uniforms
 
-WINDOW = 100  # episodes in the running mean, as everywhere in the field
-LOOKS = 32  # steps on a device after which the host looks for finished episodes
+WINDOW = 100  # episodes in the running means ep_rew/mean and ep_len/mean; 100 is usual in the field
+STEPS_PER_FETCH = 32  # steps of an evaluation on a GPU between two copies of results to the host: each copy waits
 
 
 class Policy(nn.Module):
-    """Answers observations; owns weights and statistics, and no per-world state."""
+    """Chooses actions from observations. It owns weights and statistics, and no state of single worlds."""
 
     draws: int
-    """uniforms one answer takes"""
+    """how many uniform random numbers `act` needs for one world and step"""
 
     def initial(self, num_envs: int) -> Tree:
-        """The carry before an episode's first step, [num_envs, ...] tensors; () where nothing is remembered."""
+        """Return the carry before an episode's first step: what a recurrent policy remembers from step to step.
+
+        Tensors [num_envs, ...], or () for a policy that remembers nothing.
+        """
         raise NotImplementedError
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        """An action for each world of one instant, tensors [N, ...], from the uniforms `noise` [N, draws] in [0, 1).
+        """Return an action for each of N worlds at one step, tensors [N, ...].
 
-        The same arguments and weights give the same answer: it draws nothing itself. It resets the carry where
-        is_first and hands a new one back, never written in place. `greedy` asks for the best action instead of a draw.
-        Collectors call it in inference mode, so gradients are not to be had here; and the next step overwrites `obs`,
-        so an answer must not hold on to it.
+        `noise` [N, draws] are uniform random numbers in [0, 1): the policy draws nothing itself, so that the same
+        arguments and weights give the same result. It resets the carry where `is_first` is set, and returns a new carry
+        instead of changing the old one. `greedy`: return the best action instead of a random one.
+        Collectors call it in inference mode, so the result has no gradients. The next step overwrites `obs`, so the
+        result must not refer to it.
         """
         raise NotImplementedError
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """The judgement that `act` would start from, for people to look at: no draw, no carry, nothing changes.
+        """Return what `act` would base its choice on, for the inspector and films. Draws and changes nothing.
 
-        Tensors [N, ...] of one instant. Gradients flow from the answer to `obs` (saliency takes them), so images may
-        come as floats here. How the numbers are made may change with the algorithm: nothing is learnt from them.
+        Tensors [N, ...] of one step. Gradients flow from the result to `obs` (saliency maps need them), so images may
+        be floats here. Nothing is learnt from these numbers, so each algorithm may compute them in its own way.
         """
         raise NotImplementedError
 
     def laid_out(self, obs: Obs) -> Obs:
-        """A copy of one instant's observations, in the order of memory in which this policy reads them fastest."""
+        """Copy one step's observations, in the memory layout that this policy reads fastest (such as channels last)."""
         return tree_map(torch.clone, obs)
 
     def follow(self, obs: Obs, carry: Tree, is_first: Tensor, action: Tensor) -> Tree:
-        """The carry after an instant at which somebody else chose `action`.
+        """Return the carry after a step whose `action` this policy did not choose itself, such as a person's.
 
-        By default that of `act`; a policy that remembers its actions overrides this.
+        By default the carry that `act` returns; a policy that remembers its actions overrides this.
         """
         zero_noise = torch.zeros(len(is_first), self.draws, device=is_first.device)
         return self.act(obs, carry, is_first, zero_noise, True).carry
 
     def moved(self, before: Tree, after: Tree) -> Tensor | None:
-        """How far a step took what the actor remembers, [N]: the norm of the change; None where that means nothing."""
+        """Return by how much the carry changed in a step, as a norm [N]; None where a policy has no such measure."""
         return None
 
     def dream(self, states: Tree, actions: Tensor) -> Dream | None:
-        """Imagine the future from states [T, ...] of `explain` under actions [T, H, ...]; None without a model.
+        """Predict H steps from each of T states by a world model; None for a policy without one.
 
-        Deterministic: it takes the likeliest where `act` would draw. No gradients.
+        `states` [T, ...] are `Explanation.state`, `actions` are [T, H, ...]. Deterministic: it takes the most likely
+        value where `act` would draw one. No gradients.
         """
         return None
 
 
 class Window:
-    """Returns and lengths of the last finished episodes, stored on the device: one transfer for a summary."""
+    """Returns and lengths of the last WINDOW finished episodes, stored on the device: one transfer for a summary."""
 
     def __init__(self, device: torch.device) -> None:
-        self.ring = torch.zeros(2, WINDOW + 1, device=device)  # returns, lengths; the last column is a bin
+        self.ring = torch.zeros(2, WINDOW + 1, device=device)  # returns, lengths; the last column is for values to drop
         self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.best = float("-inf")
 
     def add(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
-        """[T, N] tensors; where `ended`, an episode of that return and length has finished."""
+        """Add the episodes that finished where `ended` is set; all tensors [T, N], in the order of time."""
         ended = ended.flatten()
-        # the number of each episode among those that ended now, 1, 2, ..: only the last WINDOW get a column of the
-        # ring, everything else is written to the bin, so that the shapes do not depend on the data
+        # The number of each episode among those that ended now, 1, 2, ...: only the last WINDOW get a column of the
+        # ring, all other entries are written to column WINDOW, which nobody reads. So the shapes do not depend on the
+        # data, and the host need not wait for the device.
         finish_order = ended.long().cumsum(0)
         finished_count = finish_order[-1:]
         in_window = ended & (finish_order > finished_count - WINDOW)
@@ -99,7 +110,7 @@ class Window:
         self.count += finished_count[0]
 
     def summary(self) -> dict[str, float]:
-        """Means over the window, their best so far, and how many episodes have ended."""
+        """Return the window's means by the names of metrics, the best mean return so far, and the count of episodes."""
         numbers = torch.cat((self.ring.flatten().double(), self.count.double()[None])).cpu().tolist()
         count = numbers.pop()
         stored_count = min(int(count), WINDOW)
@@ -112,7 +123,7 @@ class Window:
 
     def state_dict(self) -> dict:
         ring = self.ring.clone()
-        ring[:, WINDOW] = 0  # the content of the bin depends on where a run was stopped
+        ring[:, WINDOW] = 0  # what was dropped last depends on where a run was stopped
         return {"ring": ring, "count": self.count.clone(), "best": self.best}
 
     def load_state_dict(self, state: dict) -> None:
@@ -122,35 +133,36 @@ class Window:
 
 
 class EpisodeResults(NamedTuple):
-    """Complete episodes, in the order of their worlds."""
+    """Returns and lengths of complete episodes: all of world 0, then all of world 1, and so on."""
 
     returns: list[float]
     lengths: list[float]
 
 
 def episodes_per_world(count: int, worlds: int) -> list[int]:
-    """`count` episodes shared out over the worlds: evenly, so that short ones are not favoured."""
+    """Return how many of `count` episodes each world plays; the first `count` to finish would favour short ones."""
     return [count // worlds + (world_index < count % worlds) for world_index in range(worlds)]
 
 
 class CountedStep(NamedTuple):
-    """One step of all worlds as a tally counts it, [N, ...]; [T, N, ...] where several are stacked.
+    """What an EpisodeTally needs of one step of all worlds, [N, ...]; [T, N, ...] where T steps are stacked.
 
-    Tensors that cannot be non-finite are left out, and () stands for what is not guarded.
+    Integer tensors are left out of the trees, since they cannot be non-finite; a field is () where nothing is checked.
     """
 
     ended: Tensor
     returns: Tensor
     lengths: Tensor
     obs: Tree = ()
-    """that was acted upon"""
+    """the observation before the action"""
     action: Tree = ()
     reward: Tree = ()
     last: Tree = ()
+    """the final observation of an episode that ended"""
 
 
 class EpisodeTally:
-    """`count` episodes, shared out over the worlds. It is given every step in its order, by tensors on the CPU."""
+    """Counts `count` episodes over the worlds, and checks their numbers. Gets every step in order, as CPU tensors."""
 
     def __init__(self, count: int, worlds: int) -> None:
         self.missing = count
@@ -163,7 +175,10 @@ class EpisodeTally:
         return len(self._episodes[world_index]) < self._wanted[world_index]
 
     def check(self, name: str, tree: Tree, worlds: Iterable[int] | None = None) -> None:
-        """NonFiniteError where a world that still counts, of these or of all, has a non-finite number in [N, ...]."""
+        """Raise NonFiniteError if `tree` [N, ...] has a non-finite number of a world whose episode counts.
+
+        `worlds`: the worlds to check, None for all; `name` is for the message, such as "reward".
+        """
         if worlds is None:
             worlds = range(len(self._wanted))
         if problem := non_finite_in(name, tree, [world_index for world_index in worlds if self._counts(world_index)]):
@@ -172,7 +187,10 @@ class EpisodeTally:
             raise NonFiniteError(description, world_index, step, len(self._episodes[world_index]) + 1)
 
     def add(self, ended: list[int], returns: Tensor, lengths: Tensor, last: Tree | None) -> None:
-        """The episodes that this step ended, [N]; with their last observations [N, ...] they are checked."""
+        """Count the episodes that this step ended, in the worlds `ended`; returns and lengths are [N].
+
+        `last`: final observations [N, ...], which are checked with the returns; None for no check.
+        """
         views = [] if last is None else float_views(last)
         for world in ended:
             if self._counts(world):
@@ -187,37 +205,40 @@ class EpisodeTally:
 
     @property
     def fraction(self) -> float:
-        """About how much of all steps is done, by the mean length so far; 0 until an episode has ended."""
+        """Estimate the fraction of all steps that is done, by the mean length so far; 0 until an episode has ended."""
         lengths = [length for episodes in self._episodes for _, length in episodes]
         return min(1.0, self.steps * len(lengths) / (sum(lengths) * max(self._wanted))) if lengths else 0.0
 
     def results(self) -> EpisodeResults:
-        """All counted episodes, world by world."""
+        """Return all counted episodes, world by world."""
         episodes = [episode for world in self._episodes for episode in world]
         return EpisodeResults([total for total, _ in episodes], [length for _, length in episodes])
 
 
 class Collector:
-    """Owns the current observation, is_first, carry and the acting randomness; refers to worlds and policy."""
+    """Steps worlds with a policy.
+
+    Owns the current observation, is_first, the carry and the key of acting randomness; refers to worlds and policy.
+    """
 
     def __init__(self, envs: VecEnv, policy: Policy, seed: int, purpose: int = ACT, greedy: bool = False) -> None:
         self.envs = envs
         self.policy = policy
         self.greedy = greedy
-        self.looks = 1 if envs.device.type == "cpu" else LOOKS
+        self.steps_per_fetch = 1 if envs.device.type == "cpu" else STEPS_PER_FETCH
         self.shard: SingleShard = SINGLE
         self.obs = policy.laid_out(envs.reset(seed))
         self.carry = policy.initial(envs.num_envs)
         self._key = Key(seed, purpose)
         self.calls = 0
-        self.counter: Tensor | None = None  # calls, int64 [] on the device, where a graph reads them
+        self.counter: Tensor | None = None  # a copy of `calls`, int64 [] on the device, for CUDA graphs
         self.is_first = torch.ones(envs.num_envs, dtype=torch.bool, device=envs.device)
         self.window = Window(envs.device)
-        self.tally: EpisodeTally | None = None  # of the episodes that `play` was asked for last
+        self.tally: EpisodeTally | None = None  # of the last call of `play`
 
     @torch.no_grad()
     def example(self) -> Row:
-        """A row of the right shapes and types: one answer of the policy, thrown away."""
+        """Return a row [N, ...] of the right shapes and types, by one call of the policy; its values mean nothing."""
         flag = self.is_first
         zero_noise = torch.zeros(self.envs.num_envs, self.policy.draws, device=flag.device)
         act = self.policy.act(self.obs, self.carry, flag, zero_noise, False)
@@ -226,11 +247,11 @@ class Collector:
 
     @torch.inference_mode()
     def collect(self, steps: int, memory: Memory) -> None:
-        """Play `steps` steps in every world and write them down: `steps` rows, whatever ends on the way.
+        """Play `steps` steps in every world and write `steps` rows to the memory; episodes that end begin anew.
 
-        The current observation, is_first and carry are afterwards those after the last row. Nothing is learnt or
-        checked here, env steps are counted by the agent, and no gradient leads from what was written to the policy.
-        The draws are one table per call: two calls of 64 steps are another run than one of 128.
+        Afterwards the current observation, is_first and carry are those after the last row. Nothing is learnt or
+        checked here, the agent counts env steps, and the rows have no gradients.
+        Random numbers are drawn once per call, so two calls of 64 steps give other results than one of 128.
         """
         episode_rows = []
         for step_noise in self.noise(steps):
@@ -249,23 +270,23 @@ class Collector:
     def play(
         self, count: int, max_steps: int | None = None, guarded: bool = True, deadline: float = math.inf
     ) -> EpisodeResults:
-        """`count` complete episodes, shared out over the worlds (`episodes_per_world`).
+        """Play `count` complete episodes, shared out over the worlds (`episodes_per_world`), and return their results.
 
-        For worlds that have just begun. Nothing is written to a memory or to the window of finished episodes.
-        Worlds that are done go on without being counted. After `max_steps` steps per world, and once time.monotonic()
-        is past the deadline, unfinished episodes are dropped, so there may be fewer than `count`.
-        NonFiniteError where `guarded` and what would count is non-finite.
+        The worlds must have just been reset. Nothing is written to a memory or to the window of finished episodes.
+        A world whose episodes are done keeps stepping, without being counted. After `max_steps` steps per world, and
+        once time.monotonic() is past `deadline`, unfinished episodes are dropped, so there may be fewer than `count`.
+        Raises NonFiniteError if `guarded` and a counted episode has a non-finite number.
         """
         episode_tally = self.tally = EpisodeTally(count, self.envs.num_envs)
         step_limit = math.inf if max_steps is None else max_steps
-        play_steps = self._play_watched if self.looks == 1 else self._play_unwatched
-        with np.errstate(over="ignore", invalid="ignore"):  # of what is too large for 32 bits, and of their sum
+        play_steps = self._play_on_host if self.steps_per_fetch == 1 else self._play_on_device
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers too large for 32 bits, and their sums
             play_steps(episode_tally, step_limit, guarded, deadline)
         return episode_tally.results()
 
-    def _play_watched(self, tally: EpisodeTally, limit: float, guarded: bool, deadline: float) -> None:
-        """The host looks at every step."""
-        obs_views = float_views(self.obs) if guarded else []  # the collector's own: written in place
+    def _play_on_host(self, tally: EpisodeTally, limit: float, guarded: bool, deadline: float) -> None:
+        """On the CPU: look at every step."""
+        obs_views = float_views(self.obs) if guarded else []  # self.obs is written in place, so these views stay valid
         while tally.missing and tally.steps < limit and time.monotonic() < deadline:
             if may_be_non_finite(obs_views):
                 tally.check("observation", self.obs)
@@ -279,10 +300,10 @@ class Collector:
             if ended_worlds := (self.is_first & (step.episode_length > 0)).nonzero().flatten().tolist():
                 tally.add(ended_worlds, step.episode_return, step.episode_length, step.final_obs if guarded else None)
 
-    def _play_unwatched(self, tally: EpisodeTally, limit: float, guarded: bool, deadline: float) -> None:
-        """The host looks once in `looks` steps; steps after the last episode that counts are dropped."""
+    def _play_on_device(self, tally: EpisodeTally, limit: float, guarded: bool, deadline: float) -> None:
+        """On a device: fetch `steps_per_fetch` steps at once; steps after the last counted episode are dropped."""
         while tally.missing and tally.steps < limit and time.monotonic() < deadline:
-            steps = int(min(self.looks, limit - tally.steps))
+            steps = int(min(self.steps_per_fetch, limit - tally.steps))
             table = tree_map(lambda *rows: torch.stack(rows), *(self._counted_step(guarded) for _ in range(steps)))
             non_finite, wrong_actions, table = _fetch(table, self.envs.wrong)
             for t in range(steps):
@@ -301,7 +322,7 @@ class Collector:
                 raise wrong_action(self.envs)
 
     def _counted_step(self, guarded: bool) -> CountedStep:
-        """One step, in copies that last."""
+        """Take one step and return copies of its tensors, since the next step overwrites the originals."""
         acted_on = tree_map(torch.clone, floating(self.obs)) if guarded else ()
         act = self._act(self.noise(1)[0])
         step = self.envs.step(act.action)
@@ -313,7 +334,7 @@ class Collector:
         return tree_map(torch.clone, counted)
 
     def noise(self, steps: int) -> Tensor:
-        """The uniforms of the next `steps` answers, one table per call; of a shard its slice of that of all worlds."""
+        """Draw the uniforms [steps, N, draws] of the next steps; a shard takes its slice of the table of all worlds."""
         worlds, shard = self.envs.num_envs, self.shard
         table_shape = (steps, worlds * shard.count, self.policy.draws)
         self.calls += 1
@@ -337,7 +358,7 @@ class Collector:
         }
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue exactly, or, where the worlds could only begin anew, from their first observations."""
+        """Continue exactly; worlds that cannot restore their state replace the observations by new episodes' first."""
         copy_into(leaves(self.carry), state["carry"])
         self.is_first.copy_(state["is_first"])
         copy_into(self.obs, state["obs"])
@@ -347,14 +368,15 @@ class Collector:
 
 
 def _fetch(table: CountedStep, wrong: Tensor | None) -> tuple[bool, bool, CountedStep]:
-    """(whether a guarded number is non-finite, whether the worlds' flag is set, the rows on the CPU), in one copy.
+    """Copy steps to the CPU in one transfer: (a number is non-finite, an action was wrong, the steps [T, N, ...]).
 
-    Where a number is non-finite all columns are fetched; else ended, returns and lengths alone.
+    If a number is non-finite all columns are fetched, in further transfers; else only ended, returns and lengths.
+    `wrong`: the flag `VecEnv.wrong`, int32 [1] or None.
     """
     episode_columns = torch.stack((table.ended.float(), table.returns, table.lengths))
     problem_flags = torch.zeros(2, device=episode_columns.device)
     if leaves(table.reward):
-        # what an episode leaves counts only where it ended
+        # final observations and returns mean something only where an episode ended
         last_columns = [x.masked_fill(~expand(table.ended, x), 0) for x in leaves((table.last, table.returns))]
         checked_columns = [*leaves((table.obs, table.action, table.reward)), *last_columns]
         problem_flags[:1].copy_(~torch.stack(torch._foreach_norm(checked_columns, math.inf)).isfinite().all())

@@ -1,6 +1,7 @@
-"""Where a NaN or an infinity came from: a cheap check of new rows, and a full search once the check has failed.
+"""Find where a NaN or an infinity came from: a cheap check of new rows, and a full search once the check has failed.
 
-The check leaves a flag on the device; nothing here waits for it but `locate_non_finite`, called when the flag is set.
+The check sets a flag on the device without a wait. The agent reads the flag later (agents/base.py), and calls
+`locate_non_finite` if it is set. Evaluations check the numbers of each world (`EpisodeTally` of collector.py).
 """
 
 import math
@@ -18,7 +19,7 @@ from stride.utils.user_error import NumbersError
 
 
 class NonFiniteNumber(NamedTuple):
-    """The first non-finite number: which quantity, in which world, and at which of the env steps."""
+    """The first non-finite number of a training; world and env step are None where it belongs to no row."""
 
     description: str
     world: int | None
@@ -31,7 +32,7 @@ class NonFiniteNumber(NamedTuple):
 
 
 class NonFiniteError(NumbersError):
-    """The first non-finite number of a world that plays without training: in which step of which episode."""
+    """A world of an evaluation has a non-finite number; `step` counts within the episode, `episode` from 1."""
 
     def __init__(self, description: str, world: int, step: int, episode: int) -> None:
         super().__init__(f"{description} of environment {world} at step {step} of its episode {episode}")
@@ -42,12 +43,12 @@ class NonFiniteError(NumbersError):
 
 
 def float_views(*trees: Tree) -> list[np.ndarray]:
-    """NumPy views of the floating-point tensors of some trees."""
+    """Return NumPy views of the floating-point tensors of `trees`."""
     return [float_tensor.cpu().numpy() for float_tensor in leaves(trees) if float_tensor.is_floating_point()]
 
 
 def floating(tree: Tree) -> Tree:
-    """The floating-point tensors of an observation or action, by their names."""
+    """Return the floating-point tensors of an observation or action, by name."""
     return {tensor_name: tensor for tensor_name, tensor in by_name(tree).items() if tensor.is_floating_point()}
 
 

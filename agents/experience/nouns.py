@@ -1,7 +1,8 @@
-"""The nouns that flow between worlds, memory and algorithms, and the two functions that walk them.
+"""Data types that worlds, memory and algorithms exchange, such as Row and Rollout, and functions on trees of tensors.
 
 Letters in shapes: T steps, N worlds, S slots for final observations, B samples, L sequence length.
-`obs` may be one tensor or a dict of them; `extras` is the policy's own NamedTuple, stored verbatim beside the row.
+`obs` is one tensor or a dict of tensors; `extras` is a NamedTuple of the policy, stored unchanged beside the row, such
+as log-probabilities.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,12 +13,12 @@ from torch import Tensor
 
 from stride.envs_fast.vec_env import Obs
 
-Tree = Any  # a Tensor, or a dict / NamedTuple / tuple of Trees: an Obs, what a policy stores, rows of both
-T = TypeVar("T")  # a Tree whose form is known to the caller
+Tree = Any  # a Tensor, or a dict, NamedTuple or tuple of Trees; such as {"camera": x, "speed": y}, or a Row
+T = TypeVar("T")  # a Tree whose type the caller knows
 
 
 def leaves(tree: Tree) -> list[Tensor]:
-    """The tensors of a tree, in a fixed order."""
+    """Return the tensors of a tree, in a fixed order."""
     if isinstance(tree, Tensor):
         return [tree]
     branches = tree.values() if isinstance(tree, dict) else tree
@@ -25,7 +26,7 @@ def leaves(tree: Tree) -> list[Tensor]:
 
 
 def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
-    """A tree of the same form with other tensors, taken in the order of `leaves`."""
+    """Return a tree of the same form with other tensors, taken in the order of `leaves`."""
     if isinstance(tree, Tensor):
         return next(new_leaves)
     if isinstance(tree, dict):
@@ -35,149 +36,153 @@ def rebuild(tree: Tree, new_leaves: Iterator[Tensor]) -> Tree:
 
 
 def tree_map(fn: Callable[..., Tensor], tree: T, *others: T) -> T:
-    """fn over the leaves of trees of one form."""
+    """Apply `fn` to the tensors at the same place of trees of one form; return a tree of the results."""
     new_leaves = [fn(*tensors) for tensors in zip(*map(leaves, (tree, *others)), strict=True)]
     result: T = rebuild(tree, iter(new_leaves))
     return result
 
 
 def copy_into(target: Tree, source: Tree) -> None:
-    """Overwrite every leaf in place: buffers keep their addresses."""
+    """Overwrite every tensor of `target` in place: buffers keep their addresses, which kernels and graphs know."""
     for target_leaf, source_leaf in zip(leaves(target), leaves(source), strict=True):
         target_leaf.copy_(source_leaf)
 
 
 def expand(flag: Tensor, like: Tensor) -> Tensor:
-    """Append singleton dimensions until `flag` broadcasts against `like`."""
+    """Append dimensions of size 1 until `flag` broadcasts against `like`: [T, N] becomes [T, N, 1, 1]."""
     return flag.view(*flag.shape, *[1] * (like.dim() - flag.dim()))
 
 
 def channels_last(x: Tensor) -> bool:
-    """Whether images [B, C, H, W] are stored with the channels of each pixel side by side; so are their copies."""
+    """Whether images [B, C, H, W] are stored as [B, H, W, C]: the channels of each pixel side by side."""
     return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
 
 
 def by_name(obs: Obs) -> dict[str, Tensor]:
-    """The tensors of an observation by their names; "" is the name of one that is no dict."""
+    """Return the tensors of an observation by name; the name is "" if the observation is one tensor."""
     return obs if isinstance(obs, dict) else {"": obs}
 
 
 def where(flag: Tensor, if_true: T, if_false: T) -> T:
-    """torch.where over trees; `flag` covers the leading dimensions."""
+    """torch.where for trees; `flag` has the leading dimensions of every tensor, such as [T, N]."""
     return tree_map(lambda a, b: torch.where(expand(flag, a), a, b), if_true, if_false)
 
 
 class Act(NamedTuple):
-    """The answer of a policy to one instant."""
+    """What a policy returns for one step of N worlds."""
 
     action: Tensor
     extras: Tree = ()
-    """stored with the row, verbatim"""
+    """stored unchanged with the row, such as log-probabilities"""
     carry: Tree = ()
-    """handed back at the next step: () for an MLP"""
+    """what the policy remembers, passed to it at the next step; () for an MLP"""
 
 
 class Explanation(NamedTuple):
-    """How a policy judges an observation before it acts, for people to look at."""
+    """Numbers behind a policy's choice, for the inspector and films; tensors [N, ...]."""
 
     encoded: Tree
-    """the observation as the first layer gets it: normalised, one-hot, joined"""
+    """the observation as the first layer reads it: normalised, one-hot, concatenated"""
     distribution: dict[str, Tensor]
-    """probability of each choice, and its value q where that is known; or mean and std of each number, as it acts"""
+    """discrete: the probability of each action, and its value q if known; continuous: mean and std of each number"""
     entropy: Tensor
     value: Tensor | None
     """None without a critic"""
     state: Tree = None
-    """of its world model, from which it can `dream`; None without one"""
+    """the state of the world model, which `Policy.dream` starts from; None without one"""
     attention: Tensor | None = None
-    """[N, steps] how much it looks at the present step and at each before it, newest first; None without attention"""
+    """[N, steps] weight of the current step and of each step before it, newest first; None without attention"""
 
 
 class Dream(NamedTuple):
-    """The future that a world model imagines from each of T states, H instants long; [T, H, ...]."""
+    """The H steps that a world model predicts from each of T states; [T, H, ...]."""
 
     obs: Obs
-    """as the worlds would give it"""
+    """in the form that the worlds give it"""
     reward: Tensor
-    """on arrival: of the action that led there"""
+    """of the action that led to this step"""
     goes_on: Tensor
-    """the chance that the episode does not end on arrival"""
+    """the probability that the episode does not end with this step"""
     value: Tensor | None
     """None without a critic"""
 
 
 class Row(NamedTuple):
-    """One instant of N worlds, as acted upon; [T, N, ...] when stacked."""
+    """One step of N worlds: the observation and the action it led to, [N, ...]; [T, N, ...] for T stacked steps."""
 
     obs: Obs
     is_first: Tensor
-    """obs opens an episode"""
+    """bool: obs is the first of an episode"""
     action: Tensor
     reward: Tensor
     """of this action"""
     terminated: Tensor
     truncated: Tensor
     slot: Tensor
-    """int64, the slot in which the final observation of the running episode will be stored"""
+    """int64: the number of the slot in `Memory.final` for the final observation of the running episode"""
     extras: Tree
 
 
 class Final(NamedTuple):
-    """An instant that was not acted upon: what a critic needs to value it."""
+    """Observations that no action followed, such as an episode's last, and the carry a critic needs to value them."""
 
     obs: Obs
     carry: Tree
 
 
 class Rollout(NamedTuple):
-    """All rows that an on-policy algorithm learns from: the table itself, no copy."""
+    """All rows that an on-policy algorithm learns from in one iteration: the memory's own table, not a copy."""
 
     row: Row
     """[T, N, ...]"""
     start: Tree
-    """carry before the first row, [N, ...]"""
+    """the carry before the first row, [N, ...]"""
     next: Final
-    """after the last row, [N, ...]"""
+    """the observations after the last row, [N, ...]"""
     final: Final
-    """where a time limit cut, [S, N, ...]; row.slot says which"""
+    """final observations of truncated episodes, [S, N, ...]: that of row [t, n] is in slot row.slot[t, n]"""
 
 
 def known_none(flags: Tensor) -> bool:
-    """Whether none of them is set; a device is not asked, as that would be a wait."""
+    """Whether it is known that no flag is set; False on a GPU, since reading a flag would wait for the device."""
     return flags.device.type == "cpu" and not flags.numpy().any()
 
 
 def known_uncut(rollout: Rollout) -> bool:
-    """Whether nothing was truncated, so that nobody asks for final observations."""
+    """Whether it is known that no episode was truncated, so that final observations need no values."""
     return known_none(rollout.row.truncated)
 
 
 class Transitions(NamedTuple):
-    """Single or n-step transitions, [B, ...]: the target is reward + discount * V(next_obs) in every algorithm."""
+    """Single or n-step transitions, [B, ...]; in every algorithm the target is reward + discount * V(next_obs)."""
 
     obs: Obs
     action: Tensor
     reward: Tensor
-    """discounted n-step sum"""
+    """the discounted sum of n rewards"""
     discount: Tensor
-    """gamma^k, 0 after termination"""
+    """gamma^k for k summed rewards; 0 if the episode terminated"""
     next_obs: Obs
-    """the true one, never the reset one"""
+    """after a truncation the final observation, not the first one of the next episode"""
     row_id: Tensor
+    """row number * N + world"""
     weight: Tensor
     """importance weight of a row drawn by priority, at most 1; 1 where rows are drawn uniformly"""
 
 
 class Sequences(NamedTuple):
-    """Arrivals in order, [L, B, ...]; the final observation of an ended episode has an entry of its own (row_id -1)."""
+    """Observations in order, each with the action and reward that led to it, [L, B, ...].
+
+    The final observation of an ended episode is an entry of its own, with row_id -1.
+    """
 
     obs: Obs
     action: Tensor
-    """that led here, 0 at is_first"""
+    """that led to obs; 0 at is_first"""
     reward: Tensor
-    """on arrival"""
+    """of this action"""
     is_first: Tensor
     terminated: Tensor
     extras: Tree
-    """[B, ...] stored by the policy with the row before the first"""
+    """[B, ...] what the policy stored with the row before the first entry"""
     row_id: Tensor

@@ -1,9 +1,11 @@
-"""Which rows are drawn how often: a sum tree over the rows of a memory (Schaul et al. 2016).
+"""Prioritised replay: a sum tree over the rows of a memory says how often each is drawn (Schaul et al. 2016).
 
-Entry i of the bottom level is the row at index i of the ring; a row that may not be drawn has the priority 0.
+The tree is one array [2 * half], half a power of two: node 1 is the root, the sum of all; node i is the sum of nodes 2i
+and 2i + 1; nodes from `half` on are the rows' priorities, entry row % rows * worlds + world of the ring. A row that may
+not be drawn has priority 0.
 
-On the CPU Numba kernels change one entry after the other. On a device all entries are changed at once, without a wait;
-a sum is made of the same two parts in either form, so that both draw the same rows.
+On the CPU Numba kernels change one entry after the other. On a GPU all entries are changed at once, without a wait.
+Both add the same two numbers for each sum, so both draw the same rows.
 """
 
 import numpy as np
@@ -12,12 +14,12 @@ from torch import Tensor
 
 from stride.utils.kernel_cache import njit
 
-FLOOR = 1e-6  # added to an error, so that every row can be drawn
+MIN_ERROR = 1e-6  # added to each absolute error, so that every row can be drawn
 
 
 @njit(cache=True)
 def _set(tree: np.ndarray, entry_index: int, value: float) -> None:
-    """Every sum is made of its two parts anew: no rounding error ever adds up."""
+    """Set a priority, and compute the sums above anew from their two parts, so that rounding errors do not add up."""
     node_index = tree.size // 2 + entry_index
     tree[node_index] = value
     while node_index > 1:
@@ -27,7 +29,10 @@ def _set(tree: np.ndarray, entry_index: int, value: float) -> None:
 
 @njit(cache=True)
 def _open(tree: np.ndarray, since: int, written: int, rows: int, worlds: int, steps: int, reach: int, p: float) -> None:
-    """Take the rows [since, written) in: the row `steps` before each is complete, what each overwrites is gone."""
+    """Update the tree for the new rows [since, written); `p` is the priority of rows that may now be drawn.
+
+    A row may be drawn once `steps` rows follow it, and while the `reach` rows before it are stored.
+    """
     for row_number in range(max(since, written - rows), written):
         oldest_row = max(0, row_number + 1 - rows)
         for world_index in range(worlds):
@@ -40,7 +45,7 @@ def _open(tree: np.ndarray, since: int, written: int, rows: int, worlds: int, st
 
 @njit(cache=True)
 def _find(tree: np.ndarray, uniforms: np.ndarray, out: np.ndarray) -> None:
-    """The entry whose part of the sum each uniform falls into; never one of priority 0, whatever is rounded."""
+    """Write to `out` the entry that each uniform [B] draws; never one of priority 0, in spite of rounding."""
     bottom_start = tree.size // 2
     for i in range(uniforms.size):
         node_index, target_sum = 1, uniforms[i] * tree[1]
@@ -55,26 +60,26 @@ def _find(tree: np.ndarray, uniforms: np.ndarray, out: np.ndarray) -> None:
 @njit(cache=True)
 def _update(tree: np.ndarray, indices: np.ndarray, priorities: np.ndarray) -> None:
     for i in range(indices.size):
-        if tree[tree.size // 2 + indices[i]] > 0:  # else it has been overwritten meanwhile
+        if tree[tree.size // 2 + indices[i]] > 0:  # 0: the row was overwritten since it was drawn
             _set(tree, indices[i], priorities[i])
 
 
 class DevicePriorities:
-    """p = (|error| + FLOOR)^alpha of every row that may be drawn; a new one gets the highest there has been.
+    """Priorities of a memory on a GPU: p = (|error| + MIN_ERROR)^alpha; new rows get the highest p so far.
 
-    Where rows are stored on a device; sums are made anew before a draw, level by level.
+    Sums are computed before each draw, level by level.
     """
 
     def __init__(
         self, rows: int, worlds: int, steps: int, reach: int, alpha: float, device: torch.device | None = None
     ) -> None:
-        """`steps` rows must follow one that is drawn, `reach` rows before it must not be overwritten yet."""
+        """A row may be drawn if `steps` rows follow it, and the `reach` rows before it (frames of a stack) remain."""
         self.rows = rows
         self.worlds = worlds
         self.steps = steps
         self.reach = reach
         self.alpha = alpha
-        self.followed = 0  # rows that were taken in
+        self.followed = 0  # rows of the memory that the tree knows
         entry_count = rows * worlds
         self._half = 1 << max(1, (entry_count - 1).bit_length())
         self.tree = torch.zeros(2 * self._half, dtype=torch.float64, device=device)
@@ -82,7 +87,7 @@ class DevicePriorities:
         self.highest = torch.ones((), dtype=torch.float64, device=device)
 
     def follow(self, written: int) -> None:
-        """Catch up with a memory of `written` rows: complete rows may be drawn, overwritten ones may not."""
+        """Update the tree to a memory of `written` rows: complete rows may be drawn, overwritten ones may not."""
         for row_number in range(max(self.followed, written - self.rows), written):
             oldest_row = max(0, row_number + 1 - self.rows)
             rows_before = self.reach if oldest_row else 0
@@ -94,7 +99,7 @@ class DevicePriorities:
         self.followed = max(self.followed, written)
 
     def draw(self, uniforms: Tensor) -> Tensor:
-        """float64 [B] in [0, 1) -> row ids (row * worlds + world) [B], each as often as its priority says."""
+        """Return row ids (row * worlds + world) [B] for uniforms float64 [B] in [0, 1), in proportion to priorities."""
         entry_index = self._find(uniforms)
         ring_index = entry_index // self.worlds
         oldest_row = max(0, self.followed - self.rows)
@@ -113,7 +118,7 @@ class DevicePriorities:
         return node_index - self._half
 
     def _add_up(self) -> None:
-        """Every sum from the level below it, up to the root."""
+        """Compute every sum from the level below it, up to the root."""
         level_start = self._half
         while level_start > 1:
             level_sums = self.tree[level_start : 2 * level_start]
@@ -121,17 +126,17 @@ class DevicePriorities:
             torch.add(level_sums[::2], level_sums[1::2], out=self.tree[level_start : 2 * level_start])
 
     def weights(self, row_id: Tensor, beta: float) -> Tensor:
-        """(p / smallest p of the batch)^-beta, float32 [B], at most 1: what makes up for frequent draws."""
-        # (rows p / sum)^-beta / max of the batch, Schaul et al. section 3.4: rows and sum cancel out
+        """Return importance weights (p / smallest p of the batch)^-beta, float32 [B], at most 1."""
+        # Schaul et al. section 3.4: (rows * p / sum)^-beta, divided by the batch's largest; rows and sum cancel out
         p = self.tree[self._half + self._index(row_id)]
         return (p / p.min()).pow(-beta).float()
 
     def update(self, row_id: Tensor, error: Tensor) -> None:
-        """Set priorities by the errors of rows; rows overwritten since they were drawn stay as they are."""
-        p = (error.double().abs() + FLOOR).pow(self.alpha)
+        """Set priorities from the errors [B] of drawn rows; rows overwritten since the draw are left alone."""
+        p = (error.double().abs() + MIN_ERROR).pow(self.alpha)
         node_index = self._half + self._index(row_id)
         is_stored = (row_id // self.worlds >= self.followed - self.rows) & (self.tree[node_index] > 0)
-        # a row that was drawn twice gets the later error, as if one came after the other: all its writers write that
+        # a row that was drawn twice gets the later error, as on the CPU: all its entries write that one
         last_writer = ((node_index == node_index[:, None]) & is_stored).long().cumsum(1).argmax(1)
         is_changed = is_stored[last_writer] & (node_index[last_writer] == node_index)
         self.tree[node_index] = torch.where(is_changed, p[last_writer], self.tree[node_index])
@@ -142,7 +147,7 @@ class DevicePriorities:
         return row_id % (self.rows * self.worlds)
 
     def state_dict(self) -> dict:
-        """State that either class loads."""
+        """Return a state that both classes can load."""
         return {
             "leaves": self._table.flatten().clone().cpu(),
             "highest": float(self.highest.cpu()),
@@ -157,7 +162,7 @@ class DevicePriorities:
 
 
 class Priorities(DevicePriorities):
-    """Priorities on the CPU: kernels keep every sum up to date."""
+    """Priorities of a memory on the CPU: kernels update the sums at every change."""
 
     def follow(self, written: int) -> None:
         if written > self.followed:
@@ -171,7 +176,7 @@ class Priorities(DevicePriorities):
         return torch.from_numpy(entry_index)
 
     def update(self, row_id: Tensor, error: Tensor) -> None:
-        p = (error.double().abs() + FLOOR).pow(self.alpha)
+        p = (error.double().abs() + MIN_ERROR).pow(self.alpha)
         alive = (row_id // self.worlds >= self.followed - self.rows).numpy()
         _update(self.tree.numpy(), self._index(row_id).numpy()[alive], p.numpy()[alive])
         self.highest.fill_(max(float(self.highest.numpy()), float(p.max().numpy())))

@@ -1,14 +1,14 @@
-"""How many updates a replay-based algorithm owes for the steps just collected."""
+"""How many updates an algorithm with a replay memory makes for the steps that were just collected."""
 
 from fractions import Fraction
 
 from stride.config.schema import ReplayConfig, WorldModelConfig
 
-TRAIN_RATIO = 128  # remembered steps that a world model learns from per env step, where the config says nothing
+TRAIN_RATIO = 128  # steps that a world model replays per env step if the config sets no train_ratio
 
 
 def updates_per_step(config: ReplayConfig) -> Fraction:
-    """Updates per env step over all worlds. A fraction, because a float's debt would now and then miss an update."""
+    """Return the updates per env step of all worlds; a fraction, as with floats an update would be lost at times."""
     if config.updates_per_step is not None:
         return Fraction(str(config.updates_per_step))
     if isinstance(config, WorldModelConfig):
@@ -20,7 +20,7 @@ def updates_per_step(config: ReplayConfig) -> Fraction:
 
 
 class Ratio:
-    """Learning owed per env step; the remaining fraction of an update is carried on, and saved."""
+    """Counts the updates that are due; the fraction of an update that remains is kept for later, and saved."""
 
     def __init__(self, updates_per_step: Fraction, warmup: int) -> None:
         self.updates_per_step = updates_per_step
@@ -28,7 +28,10 @@ class Ratio:
         self.debt = Fraction(0)
 
     def due(self, new_steps: int, env_steps: int, ready: bool = True) -> int:
-        """Complete updates to do now; nothing is owed up to `warmup` env steps, nor before a row can be drawn."""
+        """Return the number of updates to make now: 0 up to `warmup` env steps, and while `ready` is False.
+
+        `new_steps` were collected since the last call, `env_steps` in all. `ready`: rows can be drawn from the memory.
+        """
         if env_steps <= self.warmup or not ready:
             return 0
         updates, self.debt = divmod(self.debt + new_steps * self.updates_per_step, 1)

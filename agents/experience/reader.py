@@ -1,9 +1,9 @@
-"""Rows of a ring by their absolute number and world: observations from frames, n-step transitions, sequences.
+"""Read rows of a memory by absolute number and world: stacked frames, n-step transitions, sequences.
 
-Nothing is written here. Which rows are asked for, and whether they are still stored, is decided in memory.py.
+memory.py chooses the rows, and ensures that they are still stored. Nothing is written here.
 
-A memory may keep the newest frame of each observation only; stacks are joined again when they are read. A stack is
-what FrameStack of envs_gym shows: the newest frames along the first axis, an episode's first one repeated.
+A memory may store only the newest frame of each observation; stacks are built again when rows are read. A stack is that
+of FrameStack in envs_gym: the newest frames along the first axis, with an episode's first frame repeated.
 """
 
 import torch
@@ -15,7 +15,7 @@ from stride.envs_gym.spaces import MASK
 
 
 class RowReader:
-    """Refers to a memory's rows and final observations through views in which one index names a row of a world."""
+    """Reads a memory's rows and final observations through views [rows * N, ...]: one index is one row of a world."""
 
     def __init__(self, table: Row, final: Final, frames: int) -> None:
         self.rows, self.num_envs = table.reward.shape
@@ -24,9 +24,9 @@ class RowReader:
         self.flat_final = tree_map(lambda x: x.flatten(0, 1), final)
 
     def n_step(self, row: Tensor, world: Tensor, weight: Tensor, steps: int, gamma: float | Tensor) -> Transitions:
-        """Transitions of up to `steps` steps from these rows; n, gamma and the two kinds of end are used up here.
+        """Return transitions of up to `steps` steps from these rows, [B] each; they end at an episode's end.
 
-        `gamma` is one number, or [B], one for each of them.
+        `row`: absolute numbers; `weight`: importance weights to return; `gamma`: one number, or one for each row [B].
         """
         flat_rows = self.flat
         row_numbers = row + torch.arange(steps, device=row.device)[:, None]
@@ -53,49 +53,50 @@ class RowReader:
         )
 
     def sequences(self, start: Tensor, world: Tensor, length: int) -> Sequences:
-        """`length` arrivals after each of these rows, as Memory.sequences describes them."""
+        """Return the `length` entries after each of the rows `start` [B] (see Memory.sequences)."""
         row_offsets = torch.arange(length + 1, device=start.device)[:, None]
         worlds = world.expand(length + 1, -1)
         flat_index = self.index(start + row_offsets, worlds)
         row_table = tree_map(lambda x: _rows(x, flat_index), self.flat._replace(obs={}))
         ended_flags = row_table.terminated | row_table.truncated
-        # the final observation of an ended row is inserted behind it and moves all later rows on by one:
-        # with ended = [0, 1, 0] the rows 0, 1, 2 come to 0, 1, 3, and entry 2 is the final observation of row 1
+        # The final observation of an ended row is inserted behind it and moves all later rows by one: with
+        # ended = [0, 1, 0] the rows 0, 1, 2 become entries 0, 1, 3, and entry 2 is the final observation of row 1.
         position = row_offsets + ended_flags.cumsum(0) - ended_flags.long()
         entry_numbers = row_offsets.expand(-1, len(start)).contiguous()
         source_rows = (torch.searchsorted(position.T.contiguous(), entry_numbers.T.contiguous(), right=True) - 1).T
         is_final = entry_numbers != position.gather(0, source_rows)
         rows = tree_map(lambda x: x.gather(0, expand(source_rows, x).expand_as(x)), row_table)
         row_numbers = start + source_rows
-        arrival_obs = where(is_final, self.final_obs(row_numbers, worlds, rows.slot), self.obs(row_numbers, worlds))
+        entry_obs = where(is_final, self.final_obs(row_numbers, worlds, rows.slot), self.obs(row_numbers, worlds))
         is_first = rows.is_first & ~is_final
 
-        def led_here(x: Tensor) -> Tensor:
+        def previous_values(x: Tensor) -> Tensor:
             previous = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
             return previous.masked_fill(expand(is_first, x), 0)
 
-        arrivals = Sequences(
-            obs=arrival_obs,
-            action=led_here(rows.action),
-            reward=led_here(rows.reward),
+        entries = Sequences(
+            obs=entry_obs,
+            action=previous_values(rows.action),
+            reward=previous_values(rows.reward),
             is_first=is_first,
             terminated=rows.terminated & is_final,
             extras=(),
             row_id=torch.where(is_final, -1, row_numbers * self.num_envs + world),
         )
-        return tree_map(lambda x: x[1:], arrivals)._replace(extras=tree_map(lambda x: x[0], rows.extras))
+        return tree_map(lambda x: x[1:], entries)._replace(extras=tree_map(lambda x: x[0], rows.extras))
 
     def index(self, row: Tensor, world: Tensor) -> Tensor:
-        """Where rows of worlds are stored in the flat views."""
+        """Return the indices of rows of worlds in the flat views."""
         return row % self.rows * self.num_envs + world
 
     def obs(self, row: Tensor, world: Tensor) -> Tree:
+        """Return the observations of rows of worlds, frames stacked."""
         stack_index = self._stack(row, world)
         frames_read = tree_map(lambda x: _rows(x, stack_index), self.flat.obs)
         return frames_read if self.frames == 1 else stack_frames(frames_read, row.dim())
 
     def _stack(self, row: Tensor, world: Tensor) -> Tensor:
-        """Indices of the frames an observation shows, [frames, ...] from the oldest on; [...] where it is one frame."""
+        """Return the indices of an observation's frames, [frames, ...], oldest first; [...] for a single frame."""
         frame_indices = [self.index(row, world)]
         for _ in range(self.frames - 1):
             row = row - (~_rows(self.flat.is_first, frame_indices[-1])).long()
@@ -103,7 +104,7 @@ class RowReader:
         return frame_indices[0] if self.frames == 1 else torch.stack(frame_indices[::-1])
 
     def final_obs(self, row: Tensor, world: Tensor, slot: Tensor) -> Tree:
-        """The final observation of the row's episode, where the row is its last; any other one elsewhere."""
+        """Return final observations of episodes whose last rows these are; of other rows the values mean nothing."""
         final_index = slot * self.num_envs + world
         newest_obs = tree_map(lambda x: _rows(x, final_index), self.flat_final.obs)
         if self.frames == 1:
@@ -114,14 +115,14 @@ class RowReader:
 
 
 def _rows(column: Tensor, index: Tensor) -> Tensor:
-    """column[index] for any shape of indices; index_select is the fastest way there is."""
+    """Return column[index] for indices of any shape; index_select is faster than indexing."""
     if index.dim() == 1:
         return column.index_select(0, index)
     return column.index_select(0, index.reshape(-1)).view(*index.shape, *column.shape[1:])
 
 
 def newest_frame(obs: Obs, frames: int) -> Tree:
-    """The last of `frames` frames in every tensor [N, frames * c, ...]: [N, c, ...]; a mask is not stacked."""
+    """Return the newest of `frames` frames: tensors [N, frames * c, ...] become [N, c, ...]; masks are not stacked."""
     if frames == 1:
         return obs
     if isinstance(obs, dict):
@@ -131,7 +132,10 @@ def newest_frame(obs: Obs, frames: int) -> Tree:
 
 
 def stack_frames(obs: Obs, lead: int) -> Tree:
-    """Tensors [frames, *lead, c, ...], oldest first, as stacks [*lead, frames * c, ...]; of a mask the newest."""
+    """Return tensors [frames, *lead, c, ...], oldest first, as stacks [*lead, frames * c, ...]; of masks the newest.
+
+    `lead`: the number of leading dimensions.
+    """
     if isinstance(obs, dict):
         return {tensor_name: x[-1] if tensor_name == MASK else stack_frames(x, lead) for tensor_name, x in obs.items()}
     return obs.movedim(0, lead).flatten(lead, lead + 1)

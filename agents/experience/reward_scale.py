@@ -1,4 +1,7 @@
-"""Rewards divided by the running deviation of the discounted return; raw rewards stay in memory and in reports."""
+"""`normalize_reward`: divide rewards by the running standard deviation of the discounted return.
+
+Agents scale rewards when they learn; the memory and reports have raw rewards.
+"""
 
 from typing import Protocol
 
@@ -9,31 +12,31 @@ from stride.agents.experience.shards import SINGLE, SingleShard
 
 
 class Discount(Protocol):
-    """Has the discount of the present iteration."""
+    """Values of schedules, such as an agent's `live`."""
 
     gamma: float
 
 
 class RewardScale:
-    """Owns the discounted return so far of every world and the moments of all returns so far."""
+    """Scales rollouts; owns every world's discounted return so far, and count, sum and squares of all of them."""
 
     def __init__(self, enabled: bool, live: Discount, like: Tensor) -> None:
-        """`live`: the agent's, with the present gamma. `like` [N]: a reward, for its size and device."""
+        """`live`: the agent's, with the current gamma. `like` [N]: a reward, for its size and device."""
         self.enabled = enabled
         self.live = live
         self.running = torch.zeros_like(like)
         self.moments = torch.zeros(3, dtype=torch.float64, device=like.device)  # count, sum, sum of squares
 
     def __call__(self, reward: Tensor, ended: Tensor, shard: SingleShard = SINGLE) -> Tensor:
-        """[T, N] -> [T, N]: learn from this rollout of all shards, then scale it; within +-10."""
+        """Learn from the rollout [T, N] of all shards, then return it scaled, clipped to +-10."""
         if not self.enabled:
             return reward
         self.learn(reward, ended, shard)
         return (reward / self.deviation).clamp(-10, 10).float()
 
     def learn(self, reward: Tensor, ended: Tensor, shard: SingleShard = SINGLE) -> Tensor:
-        """Learn from rewards [T, N] that follow those of the call before; -> the discounted returns so far [T, N]."""
-        # R_t = r_t + gamma R_t-1, and 0 after an end, as VecNormalize does: a sum over rewards that are past
+        """Learn from rewards [T, N], which follow those of the last call; return the returns so far [T, N]."""
+        # R_t = r_t + gamma R_t-1, and 0 after an end, like VecNormalize: a sum over past rewards, not future ones
         returns = torch.empty_like(reward)
         previous_returns = self.running.clone()
         for t in range(len(reward)):
@@ -42,14 +45,14 @@ class RewardScale:
         x = returns.double()
         moments = torch.stack((x.new_full((), x.numel()), x.sum(), x.square().sum()))  # new_tensor would copy, and wait
         moments = shard.sum(moments)
-        finite = moments.isfinite().all()  # a non-finite rollout is not learnt from, and the host does not wait to know
+        finite = moments.isfinite().all()  # skip non-finite rollouts, without a wait of the host
         self.moments += torch.where(finite, moments, 0)
         self.running.copy_(torch.where(finite, self.running, previous_returns))
         return returns
 
     @property
     def deviation(self) -> Tensor:
-        """Of all returns so far, [] float64."""
+        """The standard deviation of all returns so far, float64 []."""
         sample_count, return_sum, squares = self.moments
         variance = (squares / sample_count - (return_sum / sample_count).square()).clamp(min=0)
         return (variance + 1e-8).sqrt()
@@ -63,12 +66,12 @@ class RewardScale:
 
 
 class ReplayedRewardScale(RewardScale):
-    """For rewards that are read from a memory later, and scaled then. With a `reach` no return so far exceeds +-it."""
+    """Scales rewards drawn from a replay memory. With a `reach` the scaled returns so far are within +-reach."""
 
     def __init__(self, enabled: bool, live: Discount, like: Tensor, reach: float | None) -> None:
         super().__init__(enabled, live, like)
         self.reach = reach
-        self.largest = torch.zeros_like(like[0])  # absolute return so far
+        self.largest = torch.zeros_like(like[0])  # absolute value of all returns so far
 
     def learn(self, reward: Tensor, ended: Tensor, shard: SingleShard = SINGLE) -> Tensor:
         returns = super().learn(reward, ended, shard)
@@ -77,7 +80,7 @@ class ReplayedRewardScale(RewardScale):
         return returns
 
     def scaled(self, reward: Tensor) -> Tensor:
-        """Rewards [B], or sums of them, divided by the present scale."""
+        """Return rewards [B], or sums of rewards, divided by the current scale."""
         if not self.enabled:
             return reward
         divisor = self.deviation

@@ -16,11 +16,11 @@ Value = Callable[[Obs], Tensor]  # observations [B, ...] -> values [B]
 
 
 class Advantages(NamedTuple):
-    """What a rollout is learnt from, [T, N] each."""
+    """Results of `RolloutBuffer.advantages`, [T, N] each."""
 
     advantage: Tensor
     target: Tensor
-    """advantage + value: what a critic learns"""
+    """advantage + value: the target of the critic"""
     value: Tensor
     """of each row's observation, before the update"""
 
@@ -38,7 +38,7 @@ class RolloutBuffer:
             raise UserError(f"n_steps must be a whole number of at least 1, got {n_steps!r}")
         self.n_steps = n_steps
         self._time_limit = time_limit
-        self._memory: Memory | None = None  # made by the first row: it knows shapes by example
+        self._memory: Memory | None = None  # made by the first row, which shows the shapes
         self._obs: Obs = {}
         self._begun = False
         self._is_first = torch.zeros(0, dtype=torch.bool)
@@ -48,8 +48,8 @@ class RolloutBuffer:
         self._memory = None
         self._begun = True
         self._obs = tree_map(torch.clone, obs)
-        some: Tensor = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        self._is_first = torch.ones(len(some), dtype=torch.bool, device=some.device)
+        first_tensor: Tensor = next(iter(obs.values())) if isinstance(obs, dict) else obs
+        self._is_first = torch.ones(len(first_tensor), dtype=torch.bool, device=first_tensor.device)
         return self._obs
 
     def add(self, action: Tensor, step: Step, **extras: Tensor) -> Obs:

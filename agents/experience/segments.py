@@ -1,10 +1,11 @@
 """The rows of a memory on disk: append-only files, each written once and named by its hash.
 
-A checkpoint lists the segments that make up its memory, so that it costs what is new since the one before. Rows never
-change once written; what does (extras, priorities) is stored in the checkpoint itself.
+A segment is a stretch of consecutive rows in one file. A checkpoint lists the segments of its memory, so it writes only
+rows that are newer than the last checkpoint. Rows never change once written; data that changes (extras, priorities) is
+in the checkpoint itself.
 
-A file holds, one after the other, the columns [T, N, ...] of its rows (all but `extras`, in the order of `leaves`) and
-then, for each column of final observations, the entries [cuts, ...] that these rows left.
+A file holds the raw bytes of the columns [T, N, ...] of its rows, one column after the other (all but `extras`, in the
+order of `leaves`), then, for each column of final observations, the entries [cuts, ...] that these rows left.
 """
 
 import hashlib
@@ -20,11 +21,11 @@ from stride.agents.experience.nouns import Final, Row, leaves, rebuild, tree_map
 from stride.runstore import run_files, run_names
 from stride.utils.user_error import UserError
 
-PIECE = 64 << 20  # bytes of a segment, about
+SEGMENT_BYTES = 64 << 20  # approximate size of a file
 
 
 class Segment(TypedDict):
-    """The rows [first, last) in one file."""
+    """The rows [first, last) in one file, by absolute number; a checkpoint stores these keys."""
 
     file: str
     first: int
@@ -34,7 +35,7 @@ class Segment(TypedDict):
 
 
 class Ring(Protocol):
-    """A Memory, as far as its rows are saved and restored."""
+    """The part of a Memory that is needed to save and restore its rows."""
 
     table: Row
     final: Final
@@ -51,37 +52,37 @@ class Ring(Protocol):
 
 
 class SavedRows:
-    """Knows the segments of one memory: which are on disk already, which are new, and how rows are restored."""
+    """Saves and restores the rows of one memory; knows which segments are on disk already."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.segments: list[Segment] = []
 
     def save(self, memory: Ring) -> list[Segment]:
-        """Write what is new; -> the segments that hold every row stored, in order."""
+        """Write the new rows; return the segments of all stored rows, in order."""
         oldest_row = memory.oldest
         self.segments = [segment for segment in self.segments if segment["last"] > oldest_row]
         first_row = max(oldest_row, self.segments[-1]["last"] if self.segments else 0)
-        rows_per_file = max(1, PIECE * memory.rows // memory.bytes)
+        rows_per_file = max(1, SEGMENT_BYTES * memory.rows // memory.bytes)
         for start_row in range(first_row, memory.written, rows_per_file):
             stop_row = min(start_row + rows_per_file, memory.written)
             self.segments.append(write_segment(self.folder, start_row, stop_row, _tensors(memory, start_row, stop_row)))
         return list(self.segments)
 
     def load(self, memory: Ring, segments: list[Segment]) -> None:
-        """Restore the rows; UserError where a file is missing or damaged.
+        """Restore the rows; raises UserError if a file is missing or damaged.
 
-        The newest segment first: a row's slot follows from how many cuts came after it. The slot in its file is of the
-        time it was written, when there may have been fewer slots.
+        Starts with the newest segment: a row's slot is the current slot minus the cuts since the row. The slot in the
+        file may be wrong, because the memory may have had fewer slots when the file was written.
         """
-        slots_after = memory.slot.clone()  # [N]: the slot behind the rows that were not restored yet
+        slots_after = memory.slot.clone()  # [N]: the slot after the rows that are not restored yet
         for segment in reversed(segments):
             slots_after = _restore(memory, segment, read_segment(self.folder, segment), slots_after)
         self.segments = list(segments)
 
 
 def _restore(memory: Ring, segment: Segment, data: memoryview, slots_after: Tensor) -> Tensor:
-    """Write one segment's rows and final observations into the memory; -> the slots [N] before its first row."""
+    """Write one segment's rows and final observations into the memory; return the slots [N] before its first row."""
     stored_table = memory.table._replace(extras=())
     row_count = segment["last"] - segment["first"]
     column_values = []
@@ -90,7 +91,7 @@ def _restore(memory: Ring, segment: Segment, data: memoryview, slots_after: Tens
         column_values.append(column_value.to(table_column.device))
     restored_rows = rebuild(stored_table, iter(column_values))
     cut_flags = memory.cut(restored_rows)
-    cuts_from = cut_flags.long().flip(0).cumsum(0).flip(0)  # of each row and those after it in this segment
+    cuts_from = cut_flags.long().flip(0).cumsum(0).flip(0)  # cuts of each row and of later rows of this segment
     restored_rows = restored_rows._replace(slot=(slots_after - cuts_from) % memory.slots)
     skipped_rows = max(0, memory.oldest - segment["first"])  # rows that newer ones have replaced
     row_indices = _indices(memory, segment["first"] + skipped_rows, segment["last"])
@@ -110,7 +111,7 @@ def _indices(memory: Ring, first: int, last: int) -> Tensor:
 
 
 def _tensors(memory: Ring, first: int, last: int) -> list[Tensor]:
-    """The tensors that a segment's file holds."""
+    """Return the tensors that a segment's file holds."""
     row_indices = _indices(memory, first, last)
     stored_rows = tree_map(lambda table_column: table_column[row_indices], memory.table._replace(extras=()))
     cut_steps, cut_worlds = memory.cut(stored_rows).nonzero(as_tuple=True)
@@ -130,7 +131,7 @@ def write_segment(folder: Path, first: int, last: int, tensors: Iterable[Tensor]
 
 
 def read_segment(folder: Path, segment: Segment) -> memoryview:
-    """The bytes of a segment's file, compared with its hash."""
+    """Read a segment's file; raises UserError if it is missing or differs from its hash."""
     segment_path = folder / segment["file"]
     if segment_path.name != segment["file"] or not run_names.SEGMENT.fullmatch(segment_path.name):
         raise UserError(f"{segment_path.name[:80]!r} is not the name of a part of a replay memory")
@@ -149,7 +150,7 @@ def to_bytes(tensor: Tensor) -> bytes:
 
 
 def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, memoryview]:
-    """The next tensor of this shape and `like`'s dtype, and the remaining bytes."""
+    """Split `data` into its first tensor, of this shape and `like`'s dtype, and the remaining bytes."""
     byte_count = prod(shape) * like.element_size()
     if not byte_count:
         return like.new_zeros(shape), data
@@ -157,7 +158,7 @@ def take(data: memoryview, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor
 
 
 def delete_unnamed(folder: Path, named: Iterable[str]) -> list[str]:
-    """Delete the segments that no kept checkpoint names, and remains of writes that were killed; -> deleted names."""
+    """Delete segments that no kept checkpoint refers to, and files of interrupted writes; return the deleted names."""
     unnamed = {name for name in run_files.list_names(folder) if run_names.SEGMENT.fullmatch(name)} - set(named)
     for name in sorted(unnamed):
         run_files.remove(folder / name)

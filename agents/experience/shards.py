@@ -1,9 +1,9 @@
-"""`shards: S`: one training as S parts of its worlds which exchange sums, so that its bits depend on S alone.
+"""`shards: S`: data-parallel training. The worlds are split into S parts, the shards, which exchange sums.
 
-Shard s plays the worlds [s n/S, (s + 1) n/S) of n and gives as many rows to each minibatch as every other shard. It has
-an agent of its own, which makes every optimizer step itself; each mean over all worlds goes through `Shard`. Sums run
-over a fixed binary tree: IEEE addition commutes, and aligned blocks of the tree are associated alike on whichever rank
-they are added. So one process with all shards has the bits of S processes with one each.
+Of n worlds shard s plays the worlds [s n/S, (s + 1) n/S), and it gives the same number of rows to each minibatch as
+every other shard. Each shard has its own agent, which makes every optimizer step itself; every mean over all worlds is
+computed by `Shard`. Sums are added over a fixed binary tree, so results depend on S alone: one process with all shards
+gives the same bits as S processes with one shard each.
 """
 
 import json
@@ -18,53 +18,53 @@ from torch import Tensor
 from stride.agents.experience.finite_guard import NonFiniteNumber
 from stride.agents.returns import standardize
 
-REPORT_BYTES = 1000  # of a text that is gathered from all shards
+REPORT_BYTES = 1000  # of each shard's JSON text in `earliest`, padded: all shards exchange tensors of one shape
 
 
 class SingleShard:
-    """The only shard of a training: nothing is exchanged. The methods are those of `Shard`."""
+    """The only shard of a training: the methods of `Shard` without any exchange."""
 
     count, number = 1, 0
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum over all shards of tensors of one shape, equal in each of them; not to be written to."""
+        """Return the sum over all shards of tensors of one shape. Do not write to it: shards share the tensor."""
         return x
 
     def mean(self, x: Tensor) -> Tensor:
-        """The mean over all shards; of means over their rows, which are as many in each, that over all rows."""
+        """Return the mean over all shards. All have equally many rows, so a mean of their means is exact."""
         return x
 
     def means(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The mean over all shards of each of these tensors."""
+        """Return the mean over all shards of each of these tensors."""
         return tensors
 
     def variance(self, x: Tensor) -> Tensor:
-        """Of all numbers of all shards."""
+        """Return the (unbiased) variance of all numbers of all shards."""
         return x.var()
 
     def deviation(self, x: Tensor) -> Tensor:
-        """Of all numbers of all shards."""
+        """Return the standard deviation of all numbers of all shards."""
         return x.std()
 
     def standardize(self, x: Tensor) -> Tensor:
-        """Mean 0, deviation 1 over all numbers of all shards."""
+        """Return `x` shifted and scaled to mean 0 and deviation 1 over all numbers of all shards."""
         return standardize(x)
 
     def standardize_batches(self, batches: Iterable[Any], column: str) -> Iterable[Any]:
-        """The minibatches of a pass, this column of each standardized over all shards; here as they come."""
+        """Return an epoch's minibatches, this column standardized over all shards; a single shard changes nothing."""
         return batches
 
     def gather_worlds(self, *columns: Tensor) -> Sequence[Tensor]:
-        """Columns [T, n] of a shard's worlds -> [T, N] of all worlds, in their order."""
+        """Return columns [T, N] of all worlds, in their order, from each shard's columns [T, n]."""
         return columns
 
     def earliest(self, bad: NonFiniteNumber, worlds: int, env_steps: int) -> NonFiniteNumber:
-        """The first of the numbers that shards of so many worlds report after `env_steps` of all worlds."""
+        """Return the first of all shards' non-finite numbers; `worlds` of a shard, `env_steps` of all worlds so far."""
         return bad
 
 
 class Shard(SingleShard):
-    """Shard `number` of `count`, of which this process has as many as `threads`."""
+    """Shard `number` of `count`; it is number `index` of the shards of this process, which `threads` runs."""
 
     def __init__(self, number: int, count: int, threads: "ShardThreads", index: int) -> None:
         self.number, self.count = number, count
@@ -77,7 +77,7 @@ class Shard(SingleShard):
         return self.sum(x) / self.count  # a power of two: exact
 
     def means(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The mean over all shards of each of these tensors, exchanged as one vector."""
+        """Return the mean over all shards of each of these tensors, exchanged as one vector."""
         vector = self.mean(torch.cat([x.detach().flatten() for x in tensors]))
         return [x.view_as(old) for x, old in zip(vector.split([x.numel() for x in tensors]), tensors, strict=True)]
 
@@ -107,8 +107,9 @@ class Shard(SingleShard):
         return [x.to(old.dtype) for x, old in zip(everywhere, columns, strict=True)]
 
     def earliest(self, bad: NonFiniteNumber, worlds: int, env_steps: int) -> NonFiniteNumber:
-        """The earliest row; a loss or a gradient only where no shard has a row."""
+        """Return the earliest row of all shards; a loss or a gradient only if no shard has a row."""
         first = self.number * worlds
+        # compared in this order: no row?, env step, first world of the shard, world, description
         report: list[Any] = [True, 0, first, None, bad.description[: REPORT_BYTES // 10]]
         if bad.world is not None and bad.env_step is not None:
             rows_ago = (env_steps - bad.env_step) // worlds
@@ -119,13 +120,13 @@ class Shard(SingleShard):
         return NonFiniteNumber(description, world, env_step or None)
 
     def _moments(self, x: Tensor) -> Tensor:
-        """Mean and variance of all numbers of all shards, [2] float64: squares of float32 are exact in it."""
+        """Return mean and variance of all numbers of all shards, float64 [2], in which squares of float32 are exact."""
         x = x.double()
         mean, square = self.mean(torch.stack([x.mean(), x.square().mean()]))
         return torch.stack([mean, (square - mean.square()).clamp(min=0)])
 
     def _gather(self, x: Tensor) -> Tensor:
-        """[shards, ...]: a sum to which each shard adds zeros for all others."""
+        """Return [shards, ...], the tensors of all shards: a sum to which each shard adds zeros for the others."""
         mine = x.new_zeros(self.count, *x.shape)
         mine[self.number] = x
         return self.sum(mine)
@@ -135,36 +136,36 @@ SINGLE = SingleShard()
 
 
 class ShardGroup(Protocol):
-    """All shards of a training, as seen by the agent of shard 0, the only one that a trainer knows."""
+    """All shards of a training, for the agent of shard 0, which is the only agent that the trainer knows."""
 
     def tick(self) -> None:
-        """One iteration of all shards."""
+        """Do one iteration of all shards."""
 
     def begin(self, saved: list[dict] | None) -> None:
-        """Give every shard the state of shard 0; `saved`: what `states` returned, None where a training begins."""
+        """Give every shard the state of shard 0; `saved`: the result of `states`, None in a new training."""
 
     def states(self) -> list[dict]:
-        """The state of shards 1 to S - 1 that differs between shards, for a checkpoint."""
+        """Return those states of shards 1 to S - 1 that differ between shards, for a checkpoint."""
 
     def end(self) -> None:
-        """End the other ranks."""
+        """End the other ranks (processes) of the training."""
 
 
 class AllReduce(Protocol):
-    """The other processes of a training."""
+    """Adds tensors over all processes of a training (engines/process_group.py)."""
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum over all processes, in the order of the tree."""
+        """Return the sum over all processes, added in the order of the tree."""
 
 
 class AbortedError(BaseException):
-    """Another shard of this process has failed."""
+    """Ends the thread of a shard because another shard of this process has failed."""
 
 
 class ShardThreads:
-    """A thread for each shard of this process; one runs at a time, in the order of shards, until it waits for a sum.
+    """Runs each shard of this process in its own thread, one at a time, in order; a shard runs until it asks for a sum.
 
-    So nothing depends on timing, and an algorithm is written as if it had the process to itself.
+    So results do not depend on timing, and an algorithm is written as if it were alone in the process.
     """
 
     def __init__(self, shards: int, processes: AllReduce | None = None) -> None:
@@ -176,22 +177,22 @@ class ShardThreads:
         self._error: BaseException | None = None
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
-        """Do the work of every shard, the first in this thread. The first error of any of them ends all."""
+        """Run the work of every shard, the first in this thread; the first error ends all, and is raised here."""
         for index, work in enumerate(works[1:], 1):
             assert self._pool
             self._pool.submit(self._work, index, work)
         try:
             works[0]()
-            self._yield(0)  # until the other shards have done theirs
+            self._yield(0)  # wait until the other shards are done
         except AbortedError as aborted:
             assert self._error
             raise self._error from aborted
-        except BaseException as error:  # an interrupt, too, must wake the other threads, or they wait for ever
+        except BaseException as error:  # also an interrupt: the other threads would wait forever
             self._abort(error)
             raise
 
     def sum(self, index: int, x: Tensor) -> Tensor:
-        """The sum of what all shards of all processes pass; every shard calls this equally often."""
+        """Return the sum of `x` over all shards of all processes; every shard must call this equally often."""
         self._parts[index] = x
         if index == len(self._parts) - 1:
             total = tree_sum(self._parts)
@@ -200,7 +201,7 @@ class ShardThreads:
         return self._total
 
     def _yield(self, index: int) -> None:
-        """Let the next shard run, until it is this one's turn again."""
+        """Let the next shard run, and wait until it is this shard's turn again."""
         if len(self._turns) > 1:
             self._turns[(index + 1) % len(self._turns)].release()
             self._await_turn(index)
@@ -214,7 +215,7 @@ class ShardThreads:
         try:
             self._await_turn(index)
             work()
-        except BaseException as error:  # of this thread: the first one reports it, and the others must not wait
+        except BaseException as error:  # `run` raises it in the first thread; the others must not wait
             self._abort(error)
             raise
         self._turns[(index + 1) % len(self._turns)].release()
@@ -226,7 +227,7 @@ class ShardThreads:
 
 
 def tree_sum(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of a power of two of tensors: neighbours first, then neighbouring pairs, and so on."""
+    """Return the sum of 2^k tensors: first of neighbours, then of neighbouring pairs, and so on."""
     while len(parts) > 1:
         parts = [left + right for left, right in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]

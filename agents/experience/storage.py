@@ -1,7 +1,7 @@
-"""Where the rows of a memory are stored, and how many bytes they will take.
+"""Allocate the rows of a memory, and check first that they fit.
 
-`ram` is the memory of the device that learns; `memmap` is an unlinked file on the disk of the runs, which the
-system pages in and out and which vanishes with the process, however that ends.
+`storage: ram` is the memory of the device that learns. `storage: memmap` is a file without a name on the disk of the
+runs: the system pages it in and out, and deletes it when the process ends, in any way.
 """
 
 import os
@@ -25,7 +25,7 @@ UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes"))
 
 
 class TooLargeError(UserError):
-    """The value of a key does not fit; `fraction` of it does."""
+    """The value of config key `key` needs too much memory; `fraction` of the value would fit."""
 
     def __init__(self, line: str, key: str, fraction: float) -> None:
         super().__init__(line)
@@ -34,22 +34,22 @@ class TooLargeError(UserError):
 
 
 def allocate(example: T, rows: int, storage: str) -> T:
-    """Zeros [rows, ...] for every tensor [...] of the example."""
+    """Return zeros [rows, ...] for every tensor [...] of the example."""
     make_zeros = _mapped if storage == "memmap" else _zeros
     return tree_map(lambda x: make_zeros(x, rows), example)
 
 
 def _zeros(example: Tensor, rows: int) -> Tensor:
-    """NumPy's zeros are pages that nobody touches before they are written; torch would fill a million rows first."""
+    """Return zeros in memory. On the CPU NumPy makes them: it takes pages only when they are written, torch at once."""
     if example.device.type != "cpu":
         return example.new_zeros(rows, *example.shape)
-    if channels_last(example):  # the channels of each pixel stay side by side
+    if channels_last(example):  # keep the channels of each pixel side by side
         return _zeros(example.movedim(1, -1), rows).movedim(-1, 2)
     return torch.from_numpy(np.zeros((rows, *example.shape), example.numpy().dtype))
 
 
 def _mapped(example: Tensor, rows: int) -> Tensor:
-    """Zeros in a file; its blocks are taken now, because a disk that fills up later would kill the process."""
+    """Return zeros in a file. Its blocks are taken now, because a disk that fills up later would kill the process."""
     table_shape = (rows, *example.shape)
     file_bytes = rows * bytes_of(example)
     if not file_bytes:
@@ -62,12 +62,12 @@ def _mapped(example: Tensor, rows: int) -> Tensor:
 
 
 def bytes_of(example: Tree) -> int:
-    """The size of one row."""
+    """Return the bytes of all tensors of the example."""
     return sum(x.nbytes for x in leaves(example))
 
 
 def free_bytes(storage: str) -> int:
-    """Free memory or disk space, before SPARE."""
+    """Return the free bytes of the memory or the disk; a memory may take the fraction SPARE of them."""
     if storage == "memmap":
         folders = (runs_root(), *runs_root().resolve().parents)
         disk_status = os.statvfs(next(disk_folder for disk_folder in folders if disk_folder.is_dir()))
@@ -82,7 +82,7 @@ def free_bytes(storage: str) -> int:
     limit_file, used_file = CGROUP / "memory.max", CGROUP / "memory.current"
     if limit_file.is_file() and used_file.is_file() and limit_file.read_text().strip().isdigit():
         available_bytes = min(available_bytes, int(limit_file.read_text()) - int(used_file.read_text()))
-    # `ulimit -v`, and what batch systems set
+    # the limit of `ulimit -v`, which batch systems set, too
     address_limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_limit != resource.RLIM_INFINITY and STATM.is_file():
         available_bytes = min(available_bytes, address_limit - int(STATM.read_text().split()[0]) * page_bytes)
@@ -92,7 +92,7 @@ def free_bytes(storage: str) -> int:
 def check_fits(
     size: int, count: int, storage: str = "ram", key: str = "buffer_size", device: torch.device = CPU
 ) -> None:
-    """UserError with the key to lower where the `size` bytes that its `count` asks for would not fit."""
+    """Raise TooLargeError if `size` bytes, which the value `count` of config key `key` needs, do not fit."""
     if device.type == "cuda":
         available, location = torch.cuda.mem_get_info(device)[0], f"on {device}"
     else:
@@ -105,8 +105,11 @@ def check_fits(
 
 
 def check_iteration(config: Config, example: Row, draws: int, rows: int, slots: int) -> None:
-    """UserError where the least that an iteration takes would not fit: a rollout's rows and final observations, or
-    draws, and a batch with what follows it. Where episodes are cut more often than `slots`, the memory asks again."""
+    """Raise TooLargeError if the least memory that an iteration needs does not fit.
+
+    That is a rollout with `slots` final observations (checked again when slots are added), or `draws` random numbers of
+    each world and step, and a batch of transitions. `example`: a row [N, ...]; `rows`: steps of a rollout.
+    """
     row_bytes = bytes_of(example)
     device = example.reward.device
     if isinstance(config, ReplayConfig):
@@ -119,6 +122,6 @@ def check_iteration(config: Config, example: Row, draws: int, rows: int, slots: 
 
 
 def readable_size(size: int) -> str:
-    """Such as 3.2 GB, in powers of 1000."""
+    """Return a size as text, such as 3.2 GB, in powers of 1000."""
     unit_size, unit_name = next((unit_size, unit_name) for unit_size, unit_name in UNITS if size >= unit_size)
     return f"{size / (unit_size or 1):.3g} {unit_name}"

@@ -164,7 +164,7 @@ def test_a_replay_that_meets_no_number_learns_nothing(as_there):
         advance(plain, iterations), advance(other, iterations)
         assert torch.equal(weights(other.policy), weights(plain.policy))
         assert learns != torch.equal(weights(other.policy), before)
-    assert other.engine.learn._repeated._graph.replays == 5 and other.progress == plain.progress
+    assert other.engine.learn._work._graph.replays == 5 and other.progress == plain.progress
 
 
 def test_a_tape_refuses_to_wait():

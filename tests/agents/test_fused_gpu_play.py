@@ -14,7 +14,7 @@ from same_as_eager import assert_same, everything, gpu_worlds, learning_on_gpu, 
 
 from stride.agents.engines.choice import RECIPES, build_agent
 from stride.agents.engines.fused_gpu.order import Order
-from stride.agents.engines.fused_gpu.play import EPISODES, ONE_BLOCK, fitting
+from stride.agents.engines.fused_gpu.play import EPISODES_SOURCE, EPISODES_THREADS, choose_sizes
 from stride.agents.experience.collector import Window
 from stride.commands.plain_tree import fingerprint
 from stride.config.schema import PPOConfig
@@ -110,15 +110,15 @@ def test_a_world_gets_more_threads_where_there_are_few_of_them_or_little_memory(
     recipe = RECIPES[type(agent)](agent)
     for worlds, split in ((1 << 16, 1), (1 << 15, 1), (1 << 14, 2), (8192, 4), (4096, 8), (4, 8)):
         agent.memory.num_envs = worlds
-        assert fitting(recipe, 227 << 10).split == split
+        assert choose_sizes(recipe, 227 << 10).split == split
     agent.memory.num_envs = 1 << 16
-    assert [fitting(recipe, room << 10).split for room in (99, 64, 48)] == [1, 2, 4]
+    assert [choose_sizes(recipe, room << 10).split for room in (99, 64, 48)] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("order", [FORWARDS, BACKWARDS, *SHUFFLED])
 def test_episodes_that_ended_come_into_the_window_as_the_collector_writes_them(order):
     """None, few, more than it holds; in tables shorter and longer than a block."""
-    kernels, mine, theirs = compile_host(read_source(EPISODES), CPU), Window(CPU), Window(CPU)
+    kernels, mine, theirs = compile_host(read_source(EPISODES_SOURCE), CPU), Window(CPU), Window(CPU)
     kernels.order = order
     draw = torch.Generator().manual_seed(1)
     for steps, worlds, odds in ((3, 7, 0.0), (5, 9, 0.3), (40, 60, 0.02), (40, 60, 0.5), (7, 300, 0.01), (1, 5, 1.0)):
@@ -126,7 +126,7 @@ def test_episodes_that_ended_come_into_the_window_as_the_collector_writes_them(o
         lost, cut = flag < odds / 2, (flag >= odds / 2) & (flag < odds)
         returns, lengths = torch.rand(2, steps, worlds, generator=draw)
         columns = lost, cut, returns, lengths, np.int64(steps * worlds), mine.ring, mine.count
-        kernels.launch("note_episodes", ONE_BLOCK, *columns, block=ONE_BLOCK)
+        kernels.launch("note_episodes", EPISODES_THREADS, *columns, block=EPISODES_THREADS)
         theirs.add(lost | cut, returns, lengths)
         assert_same(mine.state_dict(), theirs.state_dict())
     assert theirs.count > 1000

@@ -169,7 +169,7 @@ def test_batches_are_one_draw_in_pieces_or_a_draw_each_by_priority(monkeypatch, 
     drawn = [memory.transitions(8, 2, GAMMA) for _ in range(5)] if priority else [memory.transitions(40, 2, GAMMA)]
     whole, joined = (tree_map(lambda *x: torch.cat(x), *parts) for parts in (drawn, pieces))
     assert same(whole, joined)
-    monkeypatch.setattr("stride.agents.experience.memory.GATHERED", 1)
+    monkeypatch.setattr("stride.agents.experience.memory.GATHER_BYTES", 1)
     assert [len(piece.reward) for piece in memory.draws(3, 8, 2, GAMMA)] == [8] * 3
 
 

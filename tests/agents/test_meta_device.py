@@ -15,7 +15,7 @@ from stride.agents.algorithms import ALGORITHMS
 from stride.agents.base import groups
 from stride.agents.engines.choice import RECIPES
 from stride.agents.engines.fused_gpu.learn import FusedLearn
-from stride.agents.experience.collector import LOOKS, Collector
+from stride.agents.experience.collector import STEPS_PER_FETCH, Collector
 from stride.agents.experience.nouns import leaves
 from stride.agents.ppo import PPO
 from stride.config.loader import load_config
@@ -157,7 +157,7 @@ def test_an_optimizers_settings_become_those_of_the_device_that_goes_on():
 def test_episodes_are_counted_by_one_look_in_many_steps():
     agent = agent_of("ppo")
     collector = Collector(agent.collector.envs, agent.policy, 1, EVALUATE, greedy=True)
-    assert collector.looks == LOOKS > 1
+    assert collector.steps_per_fetch == STEPS_PER_FETCH > 1
     collector.looks = 3
     with NothingMade(), Quiet() as quiet:
         assert collector.play(5, 6).returns == []

@@ -189,7 +189,7 @@ def test_training_is_that_of_eager(name):
     case = CASES[name]
     agent = assert_learns_as_eager(case)
     if case.engine.startswith("graphed"):
-        replays = [socket._repeated._graph.replays for socket in (agent.engine.play, agent.engine.learn)]
+        replays = [socket._work._graph.replays for socket in (agent.engine.play, agent.engine.learn)]
         assert replays == [3, 3], "a rehearsal and a capture come before"
 
 

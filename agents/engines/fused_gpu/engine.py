@@ -1,6 +1,6 @@
-"""`engine: fused_gpu`: the same agent, draws and memory, with play and learn, or learn alone, in kernels.
+"""`engine: fused_gpu`: CUDA kernels play and learn, or only learn, with the agent's own memory and random numbers.
 
-An algorithm's recipe is in ../plan, as for fused_cpu.
+Supports PPO and REINFORCE. Their recipes are in ../plan, as for fused_cpu; agents/engines/choice.py calls this module.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from stride.agents.base import Agent
 from stride.agents.engines.fused_gpu import learn
 from stride.agents.engines.fused_gpu.ahead import Ahead, Beside
 from stride.agents.engines.fused_gpu.learn import FusedLearn
-from stride.agents.engines.fused_gpu.play import FusedPlay, fitting
-from stride.agents.engines.graphed import CudaGraph, GraphedPlay, MakeGraph, Repeated
+from stride.agents.engines.fused_gpu.play import FusedPlay, choose_sizes
+from stride.agents.engines.graphed import CapturedWork, CudaGraph, GraphedPlay, MakeGraph
 from stride.agents.engines.plan.model import ModelRecipe
 from stride.agents.engines.plan.on_policy import OnPolicy
 from stride.agents.engines.plan.pictures import picture_of
@@ -26,14 +26,14 @@ from stride.config.schema import Config, PPOConfig
 from stride.envs_fast.cuda_env import CudaEnv
 from stride.utils.cuda_kernels import capability, compile_cuda, shared_of_block
 
-TENSOR_CORES = (8, 0)  # the first that multiply tf32 and bf16
+TENSOR_CORES = (8, 0)  # the first compute capability that multiplies tf32 and bf16
 
 MakeBeside = Callable[[torch.device], Beside]
-Kind = type[Recipe] | type[ModelRecipe]
+RecipeClass = type[Recipe] | type[ModelRecipe]
 
 
-def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None:
-    """What its kernels do not know, in the config's own words; None where they know all of it."""
+def why_not_fused(config: Config, agent: Agent, kind: RecipeClass | None) -> str | None:
+    """Return why fused_gpu cannot run this config, naming its key; None if it can."""
     if kind is None or not issubclass(kind, OnPolicy):
         return f"fused_gpu does not support {config.algo_id}"
     if refusal := kind.why_not(config, agent.policy, agent.collector.obs) or why_not_scaled(config):
@@ -48,7 +48,7 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
     if refusal := why_not_lowered(config, agent.collector.envs.device):
         return refusal
     recipe, available = make_recipe(kind, agent), shared_of_block(agent.collector.envs.device)
-    needed = max(fitting(recipe, available).shared, learn.shared_of(learn.fitting(recipe, available)))
+    needed = max(choose_sizes(recipe, available).shared, learn.shared_of(learn.choose_sizes(recipe, available)))
     if needed > available:
         dims = list(config.hidden_dims)
         return f"hidden_dims {dims} need {-(-needed >> 10):,} KB of shared memory, but a block has {available >> 10} KB"
@@ -56,7 +56,7 @@ def why_not_fused(config: Config, agent: Agent, kind: Kind | None) -> str | None
 
 
 def why_not_lowered(config: Config, device: torch.device) -> str | None:
-    """Why tensor cores cannot have what hidden layers multiply; None where they can, or are not asked to."""
+    """Return why a lower `precision` is impossible; None if tensor cores can do the products, or need not."""
     if config.precision == 32:
         return None
     if len(config.hidden_dims) < 2:
@@ -68,7 +68,7 @@ def why_not_lowered(config: Config, device: torch.device) -> str | None:
 
 
 def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
-    """Why it must be the collector that plays, a step at a time; None where the kernels can."""
+    """Return why the collector must play, step by step; None if the kernels can."""
     envs = agent.collector.envs
     if not isinstance(envs, CudaEnv):
         return "Gymnasium's environments step on the host"
@@ -76,17 +76,19 @@ def why_not_played(kind: type[OnPolicy], agent: Agent) -> str | None:
 
 
 def make_recipe(kind: Any, agent: Agent) -> OnPolicy:
-    """The recipe of an agent of its own class."""
+    """Make the recipe of an agent; `kind` is a class derived from OnPolicy."""
     recipe: OnPolicy = kind(agent)
     return recipe
 
 
 def fused_gpu(
-    kind: Kind, agent: Agent, make: MakeGraph | None = CudaGraph, beside: MakeBeside | None = Beside
+    kind: RecipeClass, agent: Agent, make: MakeGraph | None = CudaGraph, beside: MakeBeside | None = Beside
 ) -> Engine:
-    """The sockets for an agent of this recipe, each captured in a graph; without any where nobody makes one.
+    """Return the sockets for an agent with this recipe.
 
-    Where an older actor plays it does so `beside` the updates, by a stream instead of a graph; without it before them.
+    `make`: makes a CUDA graph for each socket; None: launch kernels without graphs.
+    `beside`: makes the second stream on which an older actor (`lag: 1`) plays during the updates; None: it plays before
+    them.
     """
     assert issubclass(kind, OnPolicy)
     envs, refusal = agent.collector.envs, why_not_played(kind, agent)
@@ -94,11 +96,11 @@ def fused_gpu(
     compile = envs.compile if isinstance(envs, CudaEnv) else compile_cuda
     play: Play = EagerPlay()
     learn_socket = FusedLearn(
-        lambda learner: make_recipe(kind, learner), compile, Repeated(make, device) if make else None
+        lambda learner: make_recipe(kind, learner), compile, CapturedWork(make, device) if make else None
     )
     if not refusal:
         recipe = make_recipe(kind, agent)
-        play = fused = FusedPlay(recipe, fitting(recipe, shared_of_block(device)))
+        play = fused = FusedPlay(recipe, choose_sizes(recipe, shared_of_block(device)))
         is_lagging = isinstance(agent, PPO) and agent.lagging
         if is_lagging and beside:
             play = ahead = Ahead(fused, agent, beside(device))

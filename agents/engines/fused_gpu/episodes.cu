@@ -1,14 +1,14 @@
-// The episodes that ended in a rollout, into the window of the last ones: what Window.add of collector.py does.
+// Adds the episodes that ended in a rollout to the window of the last episodes, like Window.add of collector.py.
 #include "agents/experience/collector.py"
 #include "utils/device_math.cuh"
 
 const int THREADS = 1024, WARPS = THREADS / 32;
 
 struct Ranked {
-  int rank, all;  // how many of the threads up to this one, and of all
+  int rank, all;  // how many of the threads 0 to this one count, and how many of all threads
 };
 
-// Among those threads that say so; `sums` [WARPS] is shared.
+// Ranks this thread ranked the threads of the block whose `counts` is true. `sums` [WARPS] is in shared memory.
 DEVICE Ranked rank(bool counts, int* sums) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = counts, all = 0;
 #pragma unroll
@@ -26,30 +26,31 @@ DEVICE Ranked rank(bool counts, int* sums) {
   return {rank, all};
 }
 
-// One block. All [steps * worlds], in the order of time; from the end on, until the window is full, then only counted.
+// Runs as one block. The columns are [steps * worlds], in the order of time. Reads from the end, THREADS entries at a
+// time, until the last WINDOW episodes are found; ends before those are only counted.
 extern "C" __global__ void __launch_bounds__(THREADS)
     note_episodes(const u8* terminated, const u8* truncated, const float* returns, const float* lengths, i64 size,
                   float* ring, i64* count) {
-  __shared__ i64 ends[WINDOW];
+  __shared__ i64 ends[WINDOW];  // entries of the last episodes' ends, newest first
   __shared__ int sums[WARPS];
-  i64 found = 0, here = size - 1 - threadIdx.x, first = *count;
-  for (i64 last = size; last > 0 && found < WINDOW; last -= THREADS, here -= THREADS) {
-    bool ended = here >= 0 && (terminated[here] | truncated[here]);
-    Ranked among = rank(ended, sums);
-    if (ended && found + among.rank <= WINDOW) ends[found + among.rank - 1] = here;
-    found += among.all;
+  i64 found = 0, entry = size - 1 - threadIdx.x, first = *count;
+  for (i64 last = size; last > 0 && found < WINDOW; last -= THREADS, entry -= THREADS) {
+    bool ended = entry >= 0 && (terminated[entry] | truncated[entry]);
+    Ranked ranked = rank(ended, sums);
+    if (ended && found + ranked.rank <= WINDOW) ends[found + ranked.rank - 1] = entry;
+    found += ranked.all;
   }
-  int kept = found < WINDOW ? (int)found : WINDOW, mine = 0;
-  for (; here >= 0; here -= THREADS) mine += terminated[here] | truncated[here];
+  int kept = found < WINDOW ? (int)found : WINDOW, earlier = 0;
+  for (; entry >= 0; entry -= THREADS) earlier += terminated[entry] | truncated[entry];
 #pragma unroll
-  for (int lanes = 16; lanes; lanes /= 2) mine += __shfl_xor_sync(~0u, mine, lanes);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = mine;
+  for (int lanes = 16; lanes; lanes /= 2) earlier += __shfl_xor_sync(~0u, earlier, lanes);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = earlier;
   __syncthreads();
   for (int k = 0; k < WARPS; k++) found += sums[k];
   if (threadIdx.x < kept) {
-    i64 place = (first + found - 1 - threadIdx.x) % WINDOW;
-    ring[place] = returns[ends[threadIdx.x]];
-    ring[WINDOW + 1 + place] = lengths[ends[threadIdx.x]];
+    i64 column = (first + found - 1 - threadIdx.x) % WINDOW;
+    ring[column] = returns[ends[threadIdx.x]];
+    ring[WINDOW + 1 + column] = lengths[ends[threadIdx.x]];
   }
   if (threadIdx.x == 0) *count = first + found;
 }

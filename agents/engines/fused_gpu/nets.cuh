@@ -1,24 +1,25 @@
-// The nets of an on-policy agent over a tile of samples, forward and backward, by one block, one net at a time.
+// Forward and backward pass of an on-policy agent's nets for a tile of samples, by one block, one net at a time.
 //
-// Weights, and the outputs of every layer for the tile, are in shared memory. A product is cut into pieces of 4 x 4 results
-// for a thread; each is added up by itself, bias first, then one input after the other, and the head in eight parts, as
-// rollout.cuh does. Going back, the slope of the loss at a layer takes the place of that layer's output. Small sums over
-// the tile's samples are shared out to SHARERS neighbouring threads, which join theirs by pairs. Sizes, of learn.py:
+// Weights and the activations of every layer for the tile are in shared memory. A thread computes pieces of 4 x 4
+// results of a matrix product. Each result is one sum: the bias, then one input after the other; a head's output is
+// added in eight parts, as in rollout.cuh. In the backward pass the loss's gradient at a layer ("slope") overwrites the
+// layer's activations. Small sums over the tile's samples are divided among SHARERS neighbouring threads, which add
+// their parts by pairs. Sizes, defined by learn.py:
 //   TILE                             samples that pass through the nets together
-//   FEATURES, HIDDEN, OUTPUTS        widths: of the input, of the hidden layers as plan/layout.py pads them, of each head
-//   NETS, DEPTH                      how many nets there are, and hidden layers of each
-//   WEIGHTS, BIASES                  where each layer of each net lies in `parameters`
-//   RELU, ONE_HOT                    else tanh; else features are numbers, (x - centre) * scale
-//   ROLLING, VARIANCE_ADDED, BOUND   with the scale from a variance, within bounds
-//   PRECISION                        of what hidden layers multiply with one another: 32, else 19 is tf32, 16 is bf16
+//   FEATURES, HIDDEN, OUTPUTS        widths: of the input, the hidden layers (padded by plan/layout.py), each head
+//   NETS, DEPTH                      number of nets, and of hidden layers of each
+//   WEIGHTS, BIASES                  offsets of each layer of each net in `parameters`
+//   RELU, ONE_HOT                    1: ReLU, 0: tanh; 1: features are one-hot, 0: numbers, (x - centre) * scale
+//   ROLLING, VARIANCE_ADDED, BOUND   the scale is 1 / sqrt(variance + VARIANCE_ADDED), and features are within +-BOUND
+//   PRECISION                        bits of a factor in products of two hidden layers: 32, tf32: 19, bf16: 16
 #include "utils/tensor_cores.cuh"
 
 const int THREADS = 256, QUARTER = TILE / 4, SHARERS = 4, HEAD_PARTS = 8;
 
 struct Layer {
   int inner, width, weight, bias;
-  int row, bias_at, weight_at, end;  // in shared memory: floats from row to row of weights, where both begin, and end
-  bool read;                         // its weights stay where they are: few of them are asked for
+  int row, bias_at, weight_at, end;  // in shared memory: floats from row to row; offsets of bias, weights, end
+  bool read;                         // weights stay in global memory: a one-hot input needs few of them
 };
 
 DEVICE constexpr int whole(int floats) { return (floats + 3) / 4 * 4; }
@@ -28,7 +29,8 @@ DEVICE constexpr int width_of(int net, int number) {
   return number < DEPTH ? hidden[number] : outputs[net];
 }
 
-// [inner, width] of the first layer, [width, inner] of others, whose rows are apart by another four, for the banks.
+// Weights are [inner, width] for the first layer, [width, inner] for others, with 4 floats between rows: threads that
+// read neighbouring rows then use different memory banks.
 DEVICE constexpr Layer layer_at(int net, int number) {
   const int weights[] = {WEIGHTS}, biases[] = {BIASES};
   Layer layer = {};
@@ -46,22 +48,23 @@ DEVICE constexpr Layer layer_at(int net, int number) {
   return layer;
 }
 
-DEVICE constexpr int most(int a, int b) { return a > b ? a : b; }
-const int X_ROW = FEATURES | 1;  // odd, so that neighbouring samples lie in different banks
-const int OUT_ROW = most(width_of(0, DEPTH), width_of(NETS - 1, DEPTH)) | 1;
+DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
+const int X_ROW = FEATURES | 1;  // odd, so that neighbouring samples are in different banks
+const int OUT_ROW = larger(width_of(0, DEPTH), width_of(NETS - 1, DEPTH)) | 1;
 
-// Where the tile lies in shared memory, behind the weights of the larger net.
-DEVICE constexpr int said_at(int number) {
-  int at = most(layer_at(0, DEPTH).end, layer_at(NETS - 1, DEPTH).end);
+// Where a layer's activations [TILE, width + 4] are in shared memory: behind the weights of the larger net.
+DEVICE constexpr int activations_at(int number) {
+  int at = larger(layer_at(0, DEPTH).end, layer_at(NETS - 1, DEPTH).end);
   for (int k = 0; k < number; k++) at += TILE * (width_of(0, k) + 4);
   return at;
 }
-const int X_AT = said_at(DEPTH), OUT_AT = X_AT + (ONE_HOT ? 0 : TILE * X_ROW);
-const int ODDS_AT = OUT_AT + TILE * OUT_ROW;                 // of choices; of numbers, the slope of their deviation
-const int SCALE_AT = whole(ODDS_AT + TILE * OUT_ROW);        // centre, then scale
-const int ROWS_AT = SCALE_AT + (ONE_HOT ? 0 : 2 * FEATURES);  // int: the row of each sample, then which feature is 1
-const int TOLD_AT = ROWS_AT + 2 * TILE;                       // sums for the metrics, [TILE, TOLD]
+const int X_AT = activations_at(DEPTH), OUT_AT = X_AT + (ONE_HOT ? 0 : TILE * X_ROW);
+const int PROBS_AT = OUT_AT + TILE * OUT_ROW;                 // probabilities; GAUSSIAN: slopes of log_std
+const int SCALE_AT = whole(PROBS_AT + TILE * OUT_ROW);        // centre, then scale
+const int ROWS_AT = SCALE_AT + (ONE_HOT ? 0 : 2 * FEATURES);  // int [2, TILE]: each sample's row; index if one-hot
+const int METRICS_AT = ROWS_AT + 2 * TILE;                       // sums for metrics, [TILE, METRIC_SUMS]
 
+// Copies layer NUMBER and the later ones to shared memory.
 template <int NET, int NUMBER = 0>
 DEVICE void fetch(const float* parameters, float* shared) {
   constexpr Layer layer = layer_at(NET, NUMBER);
@@ -79,7 +82,7 @@ DEVICE void fetch_scaling(const float* centre, const float* scale, float* shared
   }
 }
 
-// Features of the rows that are noted in shared memory; those below 0 fill the tile up.
+// Computes the features of the rows whose numbers are at ROWS_AT; a number below 0 marks an unused sample of the tile.
 DEVICE void encode(const void* obs, float* shared) {
   const int* row = (const int*)shared + ROWS_AT;
   if (ONE_HOT) {
@@ -101,8 +104,8 @@ DEVICE void encode(const void* obs, float* shared) {
 
 DEVICE float activation(float x) { return RELU ? (x < 0.0f ? 0.0f : x) : simd_math::tanh32(x); }
 
-// What is left of a slope below an activation that said `y`.
-DEVICE float below(float slope, float y) { return RELU ? (y > 0.0f ? slope : 0.0f) : fmaf(-(slope * y), y, slope); }
+// Returns the slope at an activation's input; `slope` is that at its output `y`.
+DEVICE float backprop(float slope, float y) { return RELU ? (y > 0.0f ? slope : 0.0f) : fmaf(-(slope * y), y, slope); }
 
 DEVICE float4 four(const float* at) { return *(const float4*)at; }
 
@@ -124,15 +127,15 @@ DEVICE void add_dot(float& sum, const float4& x, const float4& y) {
   sum = fmaf(x.w, y.w, fmaf(x.z, y.z, fmaf(x.y, y.y, fmaf(x.x, y.x, sum))));
 }
 
-// A hidden layer and those above it; a thread has samples QUARTER apart.
+// Computes hidden layer NUMBER and the later ones. A thread computes 4 samples that are QUARTER apart, and 4 units.
 template <int NET, int NUMBER = 0>
-DEVICE void think(const float* parameters, float* shared) {
+DEVICE void hidden_layers(const float* parameters, float* shared) {
   constexpr Layer layer = layer_at(NET, NUMBER);
   const int fours = layer.width / 4, out_row = layer.width + 4;
-  float* out = shared + said_at(NUMBER);
+  float* out = shared + activations_at(NUMBER);
   if constexpr (NUMBER > 0 && PRECISION < 32) {
     multiply<PRECISION == 16, TILE, layer.width, layer.inner>(
-        {shared + said_at(NUMBER - 1), layer.row, 1}, {shared + layer.weight_at, 1, layer.row},
+        {shared + activations_at(NUMBER - 1), layer.row, 1}, {shared + layer.weight_at, 1, layer.row},
         [=](int, int unit) { return shared[layer.bias_at + unit]; },
         [=](int sample, int unit, float sum) { out[sample * out_row + unit] = activation(sum); });
   } else for (int piece = threadIdx.x; piece < fours * QUARTER; piece += THREADS) {
@@ -159,7 +162,7 @@ DEVICE void think(const float* parameters, float* shared) {
         *(float4*)(out + (sample + QUARTER * i) * out_row + 4 * unit) = {activation(sum[i].x), activation(sum[i].y),
                                                                          activation(sum[i].z), activation(sum[i].w)};
     } else {  // units `fours` apart, so that threads read neighbouring rows of weights
-      const float *x = shared + said_at(NUMBER - 1) + sample * layer.row, *weight = shared + layer.weight_at;
+      const float *x = shared + activations_at(NUMBER - 1) + sample * layer.row, *weight = shared + layer.weight_at;
       float sum[4][4];
 #pragma unroll
       for (int i = 0; i < 4; i++)
@@ -184,17 +187,17 @@ DEVICE void think(const float* parameters, float* shared) {
     }
   }
   __syncthreads();
-  if constexpr (NUMBER + 1 < DEPTH) think<NET, NUMBER + 1>(parameters, shared);
+  if constexpr (NUMBER + 1 < DEPTH) hidden_layers<NET, NUMBER + 1>(parameters, shared);
 }
 
-// The whole net, and its head's outputs [TILE, OUT_ROW].
+// Computes a net and its head's outputs [TILE, OUT_ROW], at OUT_AT.
 template <int NET>
 DEVICE void forward(const float* parameters, float* shared) {
-  think<NET>(parameters, shared);
+  hidden_layers<NET>(parameters, shared);
   constexpr Layer layer = layer_at(NET, DEPTH);
   for (int piece = threadIdx.x; piece < TILE * layer.width; piece += THREADS) {
     int sample = piece % TILE, output = piece / TILE;
-    const float *x = shared + said_at(DEPTH - 1) + sample * layer.row, *weight = shared + layer.weight_at;
+    const float *x = shared + activations_at(DEPTH - 1) + sample * layer.row, *weight = shared + layer.weight_at;
     float4 even = {shared[layer.bias_at + output], 0.0f, 0.0f, 0.0f}, odd = {};  // eight parts, as rollout.cuh has them
 #pragma unroll 2
     for (int k = 0; k < layer.inner; k += HEAD_PARTS) {
@@ -207,62 +210,63 @@ DEVICE void forward(const float* parameters, float* shared) {
   __syncthreads();
 }
 
-// What a number of the gradient has been so far.
-DEVICE float4 begun(const float* at, bool first) { return first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : four(at); }
+// Returns four numbers of the gradient from earlier tiles; 0 for the first tile.
+DEVICE float4 sum_so_far(const float* at, bool first) { return first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : four(at); }
 
-DEVICE void join(float& sum) {
+// Adds the sums of SHARERS neighbouring threads; all of them get the result.
+DEVICE void join_sums(float& sum) {
 #pragma unroll
   for (int lanes = 1; lanes < SHARERS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
 }
 
-DEVICE void join(float4& sum) { join(sum.x), join(sum.y), join(sum.z), join(sum.w); }
+DEVICE void join_sums(float4& sum) { join_sums(sum.x), join_sums(sum.y), join_sums(sum.z), join_sums(sum.w); }
 
-// For each of `count` sums over the tile: add(number, sample, sum) for the samples of a thread, then end(number, sum) by
-// one of the threads that share it.
+// Computes `count` sums over the tile: calls add(number, sample, sum) for the samples of a thread, then one of the
+// SHARERS threads calls end(number, sum).
 template <class Sum, class Add, class End>
-DEVICE void share(int count, const Add& add, const End& end) {
+DEVICE void shared_sums(int count, const Add& add, const End& end) {
   int part = threadIdx.x % SHARERS;
   for (int round = 0; round < count; round += THREADS / SHARERS) {
     int number = round + threadIdx.x / SHARERS;
     Sum sum = {};
 #pragma unroll 4
     for (int sample = part; sample < TILE && number < count; sample += SHARERS) add(number, sample, sum);
-    join(sum);
+    join_sums(sum);
     if (part == 0 && number < count) end(number, sum);
   }
 }
 
-// Adds to `mine` what the slopes [TILE, row] of a layer's units ask of its bias.
-DEVICE void add_bias(const float* slopes, int row, int width, float* mine, bool first) {
-  share<float>(
+// Adds to `gradient_part` the gradient of a layer's bias: the sums over the tile of its slopes [TILE, row].
+DEVICE void add_bias(const float* slopes, int row, int width, float* gradient_part, bool first) {
+  shared_sums<float>(
       width, [=](int unit, int sample, float& sum) { sum += slopes[sample * row + unit]; },
-      [=](int unit, float sum) { mine[unit] = (first ? 0.0f : mine[unit]) + sum; });
+      [=](int unit, float sum) { gradient_part[unit] = (first ? 0.0f : gradient_part[unit]) + sum; });
 }
 
-// From the slopes at hidden layer NUMBER down: adds to `mine`, the block's part of the gradient.
+// Backward pass from the slopes at hidden layer NUMBER down: adds to `gradient_part`, the gradient of this block.
 template <int NET, int NUMBER>
-DEVICE void descend_from(float* shared, float* mine, bool first) {
+DEVICE void backward_from(float* shared, float* gradient_part, bool first) {
   constexpr Layer layer = layer_at(NET, NUMBER);
   const int row = layer.width + 4;
-  const float* slope = shared + said_at(NUMBER);
-  float* gradient = mine + layer.weight;
-  add_bias(slope, row, layer.width, mine + layer.bias, first);
+  const float* slope = shared + activations_at(NUMBER);
+  float* gradient = gradient_part + layer.weight;
+  add_bias(slope, row, layer.width, gradient_part + layer.bias, first);
   if constexpr (NUMBER > 0) {
-    float* under = shared + said_at(NUMBER - 1);
+    float* inputs = shared + activations_at(NUMBER - 1);
     const int fours = layer.inner / 4;
     if constexpr (PRECISION < 32) {
       multiply<PRECISION == 16, layer.width, layer.inner, TILE>(
-          {slope, 1, row}, {under, layer.row, 1},
+          {slope, 1, row}, {inputs, layer.row, 1},
           [=](int unit, int input) { return first ? 0.0f : gradient[unit * layer.inner + input]; },
           [=](int unit, int input, float sum) { gradient[unit * layer.inner + input] = sum; });
     } else for (int piece = threadIdx.x; piece < fours * layer.width / 4; piece += THREADS) {
       int input = 4 * (piece % fours), unit = 4 * (piece / fours);
       float4 sum[4];
 #pragma unroll
-      for (int j = 0; j < 4; j++) sum[j] = begun(gradient + (unit + j) * layer.inner + input, first);
+      for (int j = 0; j < 4; j++) sum[j] = sum_so_far(gradient + (unit + j) * layer.inner + input, first);
 #pragma unroll 4
       for (int sample = 0; sample < TILE; sample++) {
-        float4 of_unit = four(slope + sample * row + unit), x = four(under + sample * layer.row + input);
+        float4 of_unit = four(slope + sample * row + unit), x = four(inputs + sample * layer.row + input);
         add(sum[0], of_unit.x, x);
         add(sum[1], of_unit.y, x);
         add(sum[2], of_unit.z, x);
@@ -271,13 +275,13 @@ DEVICE void descend_from(float* shared, float* mine, bool first) {
 #pragma unroll
       for (int j = 0; j < 4; j++) *(float4*)(gradient + (unit + j) * layer.inner + input) = sum[j];
     }
-    __syncthreads();  // what the layer below said has been read, and becomes its slope
+    __syncthreads();  // the layer's inputs have been read; now their slopes overwrite them
     if constexpr (PRECISION < 32) {
       multiply<PRECISION == 16, TILE, layer.inner, layer.width>(
           {slope, row, 1}, {shared + layer.weight_at, layer.row, 1}, [](int, int) { return 0.0f; },
           [=](int sample, int input, float sum) {
-            float* at = under + sample * layer.row + input;
-            *at = below(sum, *at);
+            float* at = inputs + sample * layer.row + input;
+            *at = backprop(sum, *at);
           });
     } else for (int piece = threadIdx.x; piece < fours * QUARTER; piece += THREADS) {
       int input = 4 * (piece % fours), sample = piece / fours;
@@ -298,62 +302,63 @@ DEVICE void descend_from(float* shared, float* mine, bool first) {
       }
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        float* at = under + (sample + QUARTER * i) * layer.row + input;
+        float* at = inputs + (sample + QUARTER * i) * layer.row + input;
         float4 y = four(at);
-        *(float4*)at = {below(sum[i].x, y.x), below(sum[i].y, y.y), below(sum[i].z, y.z), below(sum[i].w, y.w)};
+        *(float4*)at = {backprop(sum[i].x, y.x), backprop(sum[i].y, y.y), backprop(sum[i].z, y.z),
+                        backprop(sum[i].w, y.w)};
       }
     }
     __syncthreads();
-    descend_from<NET, NUMBER - 1>(shared, mine, first);
+    backward_from<NET, NUMBER - 1>(shared, gradient_part, first);
   } else if (ONE_HOT) {
     const int* index = (const int*)shared + ROWS_AT + TILE;
-    for (int unit = threadIdx.x; unit < layer.width; unit += THREADS) {  // whoever has a unit adds for all samples
+    for (int unit = threadIdx.x; unit < layer.width; unit += THREADS) {  // one thread adds for all samples
       for (int k = 0; first && k < FEATURES; k++) gradient[k * layer.width + unit] = 0.0f;
       for (int sample = 0; sample < TILE; sample++)
         gradient[index[sample] * layer.width + unit] += slope[sample * row + unit];
     }
   } else {
     const int fours = layer.width / 4;
-    share<float4>(
+    shared_sums<float4>(
         FEATURES * fours,
         [=](int piece, int sample, float4& sum) {
           add(sum, shared[X_AT + sample * X_ROW + piece / fours], four(slope + sample * row + 4 * (piece % fours)));
         },
         [=](int piece, float4 sum) {
           float* at = gradient + 4 * piece;
-          add(sum, 1.0f, begun(at, first));
+          add(sum, 1.0f, sum_so_far(at, first));
           *(float4*)at = sum;
         });
   }
 }
 
-// The whole way back, the head's outputs having been replaced by the slopes of the loss there.
+// Backward pass of a net. The head's outputs at OUT_AT must have been replaced by the loss's slopes there.
 template <int NET>
-DEVICE void backward(float* shared, float* mine, bool first) {
+DEVICE void backward(float* shared, float* gradient_part, bool first) {
   constexpr Layer layer = layer_at(NET, DEPTH);
   const int fours = layer.inner / 4;
   const float* slope = shared + OUT_AT;
-  float *under = shared + said_at(DEPTH - 1), *gradient = mine + layer.weight;
-  add_bias(slope, OUT_ROW, layer.width, mine + layer.bias, first);
-  share<float4>(
+  float *inputs = shared + activations_at(DEPTH - 1), *gradient = gradient_part + layer.weight;
+  add_bias(slope, OUT_ROW, layer.width, gradient_part + layer.bias, first);
+  shared_sums<float4>(
       layer.width * fours,
       [=](int piece, int sample, float4& sum) {
-        add(sum, slope[sample * OUT_ROW + piece / fours], four(under + sample * layer.row + 4 * (piece % fours)));
+        add(sum, slope[sample * OUT_ROW + piece / fours], four(inputs + sample * layer.row + 4 * (piece % fours)));
       },
       [=](int piece, float4 sum) {
         float* at = gradient + 4 * piece;
-        add(sum, 1.0f, begun(at, first));
+        add(sum, 1.0f, sum_so_far(at, first));
         *(float4*)at = sum;
       });
   __syncthreads();
   for (int piece = threadIdx.x; piece < TILE * fours; piece += THREADS) {
     int input = 4 * (piece % fours), sample = piece / fours;
-    float4 sum = {}, y = four(under + sample * layer.row + input);
+    float4 sum = {}, y = four(inputs + sample * layer.row + input);
     for (int output = 0; output < layer.width; output++)
       add(sum, slope[sample * OUT_ROW + output], four(shared + layer.weight_at + output * layer.row + input));
-    *(float4*)(under + sample * layer.row + input) = {below(sum.x, y.x), below(sum.y, y.y), below(sum.z, y.z),
-                                                      below(sum.w, y.w)};
+    *(float4*)(inputs + sample * layer.row + input) = {backprop(sum.x, y.x), backprop(sum.y, y.y),
+                                                       backprop(sum.z, y.z), backprop(sum.w, y.w)};
   }
   __syncthreads();
-  descend_from<NET, DEPTH - 1>(shared, mine, first);
+  backward_from<NET, DEPTH - 1>(shared, gradient_part, first);
 }

@@ -1,13 +1,15 @@
-// The order of a rollout's rows in every epoch: `permutation` of utils/counter_rng.py, sorted by radix, without atomics.
+// The order of a rollout's rows in every epoch: `permutation` of utils/counter_rng.py, by a radix sort without atomics.
 //
-// Epochs lie one behind the other, `blocks` blocks for each. A pass sorts by four bits, equals as they came: `count_digits`
-// says how often a block meets each digit, `place_digits` where that begins, `move_digits` puts every row there.
+// draw_rows draws a random word for each row; the rows' order is that of their sorted words. Arrays are [epochs, rows],
+// and `blocks` blocks sort an epoch. Each pass sorts by four bits of the words and keeps the order of equal ones:
+// `count_digits` counts each digit in each block, `place_digits` computes where each of these groups begins, and
+// `move_digits` moves every row there.
 #include "utils/device_math.cuh"
 
-const int THREADS = 256, EACH = 16, BLOCK = THREADS * EACH;  // rows of a block, those of a thread side by side
+const int THREADS = 256, ROWS_PER_THREAD = 16, BLOCK_ROWS = THREADS * ROWS_PER_THREAD;
 const int DIGITS = 16;
 
-DEVICE int least(int a, int b) { return a < b ? a : b; }
+DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 
 extern "C" __global__ void draw_rows(const i64* key, int* words, int* rows, int size, int epochs) {
   int fours = (size + 3) / 4, at = blockIdx.x * blockDim.x + threadIdx.x, epoch = at / fours, four = at % fours;
@@ -20,28 +22,29 @@ extern "C" __global__ void draw_rows(const i64* key, int* words, int* rows, int 
   }
 }
 
-// Every number becomes the sum of those before it; the sum of all. `sums` [THREADS / 32] is shared, as may be `numbers`.
-DEVICE int add_before(int* numbers, int count, int* sums) {
-  int each = (count + THREADS - 1) / THREADS, first = least(each * (int)threadIdx.x, count);
-  int last = least(first + each, count), mine = 0, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int k = first; k < last; k++) mine += numbers[k];
-  int upto = mine;
+// Replaces every number by the sum of the numbers before it; returns the sum of all. `sums` [THREADS / 32] is in shared
+// memory, `numbers` may be.
+DEVICE int prefix_sums(int* numbers, int count, int* sums) {
+  int per_thread = (count + THREADS - 1) / THREADS, first = smaller(per_thread * (int)threadIdx.x, count);
+  int last = smaller(first + per_thread, count), own_sum = 0, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (int k = first; k < last; k++) own_sum += numbers[k];
+  int sum_to_here = own_sum;
 #pragma unroll
   for (int below = 1; below < 32; below *= 2) {
-    int more = __shfl_up_sync(~0u, upto, below);
-    upto += lane >= below ? more : 0;
+    int more = __shfl_up_sync(~0u, sum_to_here, below);
+    sum_to_here += lane >= below ? more : 0;
   }
-  if (lane == 31) sums[warp] = upto;
+  if (lane == 31) sums[warp] = sum_to_here;
   __syncthreads();
-  int before = upto - mine, all = 0;
+  int before = sum_to_here - own_sum, all = 0;
   for (int k = 0; k < THREADS / 32; k++) {
     before += k < warp ? sums[k] : 0;
     all += sums[k];
   }
   for (int k = first; k < last; k++) {
-    int here = numbers[k];
+    int number = numbers[k];
     numbers[k] = before;
-    before += here;
+    before += number;
   }
   __syncthreads();
   return all;
@@ -54,44 +57,48 @@ struct Piece {  // a thread's rows [first, last) of its epoch
 
 DEVICE Piece piece(int size, int blocks) {
   int epoch = blockIdx.x / blocks, block = blockIdx.x % blocks;
-  int first = least(block * BLOCK + EACH * (int)threadIdx.x, size);
-  return {(i64)epoch * size, first, least(first + EACH, size), epoch, block};
+  int first = smaller(block * BLOCK_ROWS + ROWS_PER_THREAD * (int)threadIdx.x, size);
+  return {(i64)epoch * size, first, smaller(first + ROWS_PER_THREAD, size), epoch, block};
 }
 
-// counts [DIGITS, THREADS]: how many of a block's rows have a lesser digit, or the same and come before a thread's.
-DEVICE void rank(const int* words, const Piece& mine, int shift, int* counts, int* sums) {
+// Fills counts [DIGITS, THREADS]: how many of the block's rows have a smaller digit, or the same digit and belong to an
+// earlier thread. So it is where this thread's first row with the digit goes within the block.
+DEVICE void rank_digits(const int* words, const Piece& mine, int shift, int* counts, int* sums) {
   for (int digit = 0; digit < DIGITS; digit++) counts[digit * THREADS + threadIdx.x] = 0;
   for (int k = mine.first; k < mine.last; k++)
     counts[((u32)words[mine.base + k] >> shift) % DIGITS * THREADS + threadIdx.x]++;
   __syncthreads();
-  add_before(counts, DIGITS * THREADS, sums);
+  prefix_sums(counts, DIGITS * THREADS, sums);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    count_digits(const int* words, int* found, int size, int blocks, int shift) {
+    count_digits(const int* words, int* block_counts, int size, int blocks, int shift) {
   __shared__ int counts[DIGITS * THREADS + 1], sums[THREADS / 32];
   Piece mine = piece(size, blocks);
-  rank(words, mine, shift, counts, sums);
-  if (threadIdx.x == 0) counts[DIGITS * THREADS] = least(BLOCK, size - mine.block * BLOCK);
+  rank_digits(words, mine, shift, counts, sums);
+  if (threadIdx.x == 0) counts[DIGITS * THREADS] = smaller(BLOCK_ROWS, size - mine.block * BLOCK_ROWS);
   __syncthreads();
   int digit = threadIdx.x;
-  if (digit < DIGITS)  // found [epochs, DIGITS, blocks]
-    found[(mine.epoch * DIGITS + digit) * blocks + mine.block] = counts[(digit + 1) * THREADS] - counts[digit * THREADS];
+  if (digit < DIGITS)  // block_counts [epochs, DIGITS, blocks]
+    block_counts[(mine.epoch * DIGITS + digit) * blocks + mine.block] =
+        counts[(digit + 1) * THREADS] - counts[digit * THREADS];
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) place_digits(int* found, int blocks) {  // a block an epoch
+// One block per epoch: replaces each count by where that group of rows begins in the epoch.
+extern "C" __global__ void __launch_bounds__(THREADS) place_digits(int* block_counts, int blocks) {
   __shared__ int sums[THREADS / 32];
-  add_before(found + blockIdx.x * DIGITS * blocks, DIGITS * blocks, sums);
+  prefix_sums(block_counts + blockIdx.x * DIGITS * blocks, DIGITS * blocks, sums);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    move_digits(const int* words, const int* rows, const int* found, int* next_words, int* next_rows, int size,
+    move_digits(const int* words, const int* rows, const int* block_counts, int* next_words, int* next_rows, int size,
                 int blocks, int shift) {
   __shared__ int counts[DIGITS * THREADS], sums[THREADS / 32], begin[DIGITS];
   Piece mine = piece(size, blocks);
-  rank(words, mine, shift, counts, sums);
-  if (threadIdx.x < DIGITS)  // where the block's rows of a digit go, less those of lesser digits
-    begin[threadIdx.x] = found[(mine.epoch * DIGITS + threadIdx.x) * blocks + mine.block] - counts[threadIdx.x * THREADS];
+  rank_digits(words, mine, shift, counts, sums);
+  if (threadIdx.x < DIGITS)  // where the block's rows of a digit go, less its rows of smaller digits
+    begin[threadIdx.x] =
+        block_counts[(mine.epoch * DIGITS + threadIdx.x) * blocks + mine.block] - counts[threadIdx.x * THREADS];
   __syncthreads();
   for (int k = mine.first; k < mine.last; k++) {
     int word = words[mine.base + k];

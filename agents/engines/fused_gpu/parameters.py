@@ -1,4 +1,4 @@
-"""Torch's parameters and moments as kernels read them: flat copies on the device, laid out by engines/plan."""
+"""Copy torch's parameters and moments to flat arrays on the device for kernels, and back (see plan/layout.py)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,28 +12,28 @@ from stride.agents.engines.plan.numbers import Live
 
 
 def fetch(layout: FlatLayout, flat: Tensor) -> None:
-    """Copy the present parameters to float32 [layout.full_size]; the padding between them stays."""
+    """Copy the current parameters to `flat`, float32 [layout.full_size]; does not touch the padding between them."""
     for tensor in layout.tensors:
         tensor.view(flat).copy_(tensor.parameter)
 
 
 class DeviceParameters:
-    """Parameters, moments and steps, copied in before an iteration's updates and out after them.
+    """Parameters, moments and steps, copied from torch before an iteration's updates and back after them.
 
-    None falls out of step, so the engine may change between two iterations. Nothing waits for the device.
+    So torch's are always up to date between iterations, and the engine may change then. Nothing waits for the device.
     """
 
     def __init__(self, layout: FlatLayout, device: torch.device) -> None:
         self._layout = layout
-        # memory of their own: `FlatTensor.view` counts from where it begins
+        # separate tensors: `FlatTensor.view` needs offset 0 at the beginning of the storage
         self.values = torch.zeros(layout.full_size, device=device)
         self.first, self.second = (torch.zeros(layout.size, device=device) for _ in range(2))
         self.group: Mapping[str, Any]
-        """of the optimizer: its rate is where schedules write it"""
+        """the optimizer's parameter group; schedules write its learning rate"""
         self._state: Mapping[Tensor, dict[str, Tensor]]
 
     def attach(self, optimizer: Optimizer, live: Live) -> None:
-        """Find the moments, making those that are missing; write the optimizer's settings to `live`."""
+        """Find the optimizer's moments, or make missing ones; write its settings to `live`."""
         self._state, self.group = optimizer.state, optimizer.param_groups[0]
         for parameter, *_ in self._layout.tensors:
             state = optimizer.state[parameter]
@@ -47,7 +47,7 @@ class DeviceParameters:
 
     @torch.no_grad()
     def fetch(self, steps: Tensor) -> None:
-        """Copy all in as it is now; to `steps` [] the number of steps made."""
+        """Copy parameters and moments from torch, and the optimizer's count of steps to `steps` []."""
         fetch(self._layout, self.values)
         for tensor in self._layout.tensors:
             state = self._state[tensor.parameter]
@@ -57,7 +57,7 @@ class DeviceParameters:
 
     @torch.no_grad()
     def give(self, steps: Tensor) -> None:
-        """Copy all back."""
+        """Copy parameters and moments back to torch, and `steps` [] to the optimizer's count of steps."""
         for tensor in self._layout.tensors:
             state = self._state[tensor.parameter]
             tensor.parameter.copy_(tensor.view(self.values))

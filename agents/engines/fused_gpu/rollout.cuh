@@ -1,30 +1,30 @@
-// All steps of a rollout in one launch: what Collector.collect does, with the same draws, into the same rows.
+// Plays all steps of a rollout in one launch: like Collector.collect, with the same random numbers, into the same rows.
 //
-// A world's file, pasted below this one, gives the kernel NAME_rollout. A world is played by SPLIT threads side by side.
-// Each of them steps it by itself, to the same bits; the units of a layer and the outputs of the head are shared out.
-// A hidden unit is added up by one thread, bias first, then one input after the other; an output of the head in eight
-// parts, whichever threads have them (HEAD_PARTS): so nothing depends on SPLIT.
-// Weights, and what a layer says of the worlds of a block, lie in shared memory: of all worlds the first number, then of
-// all the second. Sizes, of play.py:
+// play.py pastes a world's CUDA file below this one, which makes the kernel NAME_rollout. SPLIT neighbouring threads
+// play a world. Each of them steps the world, with the same result; a layer's units and the head's outputs are divided
+// among them. One thread adds up a hidden unit, bias first, then one input after the other. An output of the
+// head is added in HEAD_PARTS parts, in whichever threads. So results do not depend on SPLIT.
+// Weights and activations of a block's worlds are in shared memory; activations are [numbers of a layer, WORLDS].
+// Sizes, defined by play.py:
 //   BLOCK, SPLIT                     threads of a block, and of a world
-//   FEATURES, HIDDEN, ACTIONS        widths of the actor's layers, the hidden ones as padded by plan/layout.py
-//   DEPTH, WIDEST                    how many are hidden; the most numbers that lie between two layers
-//   WEIGHTS, BIASES                  where each layer lies in `parameters`
-//   GAUSSIAN, LOG_STD                whether actions are numbers; where their deviation lies
-//   RELU, ONE_HOT                    else tanh; else features are numbers, (x - centre) * scale
-//   ROLLING, VARIANCE_ADDED, BOUND   with the scale from a variance, within bounds
+//   FEATURES, HIDDEN, ACTIONS        widths of the actor's layers, hidden ones padded by plan/layout.py
+//   DEPTH, WIDEST                    number of hidden layers; the most numbers of an input or hidden layer
+//   WEIGHTS, BIASES                  offsets of each layer in `parameters`
+//   GAUSSIAN, LOG_STD                1: an action is a number, 0: a choice; offset of its log standard deviation
+//   RELU, ONE_HOT                    1: ReLU, 0: tanh; 1: features are one-hot, 0: numbers, (x - centre) * scale
+//   ROLLING, VARIANCE_ADDED, BOUND   the scale is 1 / sqrt(variance + VARIANCE_ADDED), and features are within +-BOUND
 #include "envs_fast/world.cuh"
 #include "utils/normal.cuh"
 #include "agents/networks/heads.py"
 #undef WORLD_KERNELS
 
 const int WORLDS = BLOCK / SPLIT;  // of a block
-const int TILE_OF_UNITS = 4;       // fours of units that a thread adds up at a time
+const int TILE_OF_UNITS = 4;       // groups of 4 units that a thread computes at a time
 const float HALF_LOG_2PI = 0.918938533f;
 
 struct Layer {
-  int inner, width, weight, bias, room, kept;  // kept: where in shared memory its bias begins, then its weights
-  bool read;                                   // its weights stay where they are: few of them are asked for
+  int inner, width, weight, bias, room, kept;  // in shared memory: floats it takes, and where they begin
+  bool read;                                   // weights stay in global memory: a one-hot input needs few of them
 };
 
 DEVICE constexpr int whole(int floats) { return (floats + 3) / 4 * 4; }
@@ -41,7 +41,8 @@ DEVICE constexpr Layer layer_at(int number) {
   return layer;
 }
 
-// Fetches a layer into shared memory, [inner, width]: so lie the first layer's weights, the others' are turned.
+// Copies layer NUMBER and the later ones to shared memory, biases, then weights [inner, width]; `parameters` has the
+// weights of all but the first layer as [width, inner].
 template <int NUMBER>
 DEVICE void fetch(const float* parameters, float* shared) {
   constexpr Layer layer = layer_at(NUMBER);
@@ -61,9 +62,10 @@ DEVICE void add(float4& sum, float x, const float4& weight) {
   sum.w = fmaf(x, weight.w, sum.w);
 }
 
-// A hidden layer, of a thread's world and its share of the units.
+// Computes hidden layer NUMBER and the later ones of a world; thread `part` of SPLIT computes its share of the units.
 template <int NUMBER>
-DEVICE void think(const float* shared, const float* parameters, i64 index, const float* below, float* above, int part) {
+DEVICE void hidden_layers(const float* shared, const float* parameters, i64 index, const float* below,
+                          float* above, int part) {
   constexpr Layer layer = layer_at(NUMBER);
   const int fours = layer.width / 4, of_thread = (fours + SPLIT - 1) / SPLIT;
   const int tile = of_thread < TILE_OF_UNITS ? of_thread : TILE_OF_UNITS;
@@ -98,13 +100,13 @@ DEVICE void think(const float* shared, const float* parameters, i64 index, const
     }
   }
   __syncwarp();  // a world's threads are of one warp
-  if constexpr (NUMBER + 1 < DEPTH) think<NUMBER + 1>(shared, parameters, index, above, (float*)below, part);
+  if constexpr (NUMBER + 1 < DEPTH) hidden_layers<NUMBER + 1>(shared, parameters, index, above, (float*)below, part);
 }
 
-// The head. Input k belongs to part k % HEAD_PARTS; parts are added up by pairs, neighbours first.
+// Computes the head's outputs. Input k belongs to part k % HEAD_PARTS; parts are added by pairs, neighbours first.
 const int HEAD_PARTS = 8;
 
-DEVICE void speak(const float* shared, const float* below, float* outputs, int part) {
+DEVICE void head_outputs(const float* shared, const float* below, float* outputs, int part) {
   constexpr Layer layer = layer_at(DEPTH);
   const int of_thread = HEAD_PARTS / SPLIT;
   const float *bias = shared + layer.kept, *weight = bias + whole(layer.width);
@@ -130,20 +132,20 @@ DEVICE void speak(const float* shared, const float* below, float* outputs, int p
   __syncwarp();
 }
 
-// What the head's outputs and the draws of a world make it do, and how likely that was.
+// Draws an action from the head's outputs by a uniform number `draw`, and computes its log-probability.
 #if GAUSSIAN
 static_assert(ACTIONS == 1, "an action of these worlds is one number");
 
 DEVICE void choose(const float* outputs, float draw, float log_std, float& action, float& log_prob) {
-  float spread = clip(log_std, (float)LOG_STD_BOUNDS_0, (float)LOG_STD_BOUNDS_1);
+  float clipped = clip(log_std, (float)LOG_STD_BOUNDS_0, (float)LOG_STD_BOUNDS_1);
   float mean = outputs[0];
-  action = mean + simd_math::exp32(spread) * normal::of(draw);
-  float distance = (action - mean) * simd_math::exp32(-spread);  // of the action as it was rounded
-  log_prob = -0.5f * distance * distance - spread - HALF_LOG_2PI;
+  action = mean + simd_math::exp32(clipped) * normal::of(draw);
+  float distance = (action - mean) * simd_math::exp32(-clipped);  // of the rounded action
+  log_prob = -0.5f * distance * distance - clipped - HALF_LOG_2PI;
 }
 #else
 DEVICE void choose(const float* outputs, float draw, float log_std, i64& action, float& log_prob) {
-  float z[ACTIONS], p[ACTIONS], most = -3e38f, total = 0.0f, sum = 0.0f, reached = 0.0f;
+  float z[ACTIONS], p[ACTIONS], most = -3e38f, total = 0.0f, sum = 0.0f, cumulative = 0.0f;
 #pragma unroll
   for (int k = 0; k < ACTIONS; k++) {
     z[k] = outputs[k * WORLDS];
@@ -157,7 +159,7 @@ DEVICE void choose(const float* outputs, float draw, float log_std, i64& action,
   float level = draw * sum;
   action = 0;
 #pragma unroll
-  for (int k = 0; k < ACTIONS - 1; k++) action += (reached += p[k]) <= level;
+  for (int k = 0; k < ACTIONS - 1; k++) action += (cumulative += p[k]) <= level;
   log_prob = z[0];
 #pragma unroll
   for (int k = 1; k < ACTIONS; k++) log_prob = action == k ? z[k] : log_prob;
@@ -168,12 +170,12 @@ DEVICE void choose(const float* outputs, float draw, float log_std, i64& action,
 struct Actor {
   const float* parameters;
   const float* centre;
-  const float* scale;  // or the variance, where it is ROLLING
+  const float* scale;  // the variance if ROLLING
   const float* draws;  // [T, N, 1]
 };
 
 template <class Seen, class Action>
-struct Rows {  // the memory's, and beside them what is told of actions and of episodes that ended; each [T, N]
+struct Rows {  // the memory's columns, log-probabilities, and returns and lengths of ended episodes; each [T, N]
   Seen* obs;
   u8* is_first;
   Action* action;
@@ -187,16 +189,16 @@ struct Rows {  // the memory's, and beside them what is told of actions and of e
 };
 
 template <class Seen>
-struct Now {  // where the worlds stand between two rows, as they, the collector and the memory know it; each [N]
+struct Now {  // state before the next row, of worlds, collector and memory; each [N]
   Seen* shown;
   Seen* obs;
   u8* is_first;
   i64* slot;
-  Seen* final_obs;  // [slots, N], where a time limit cut
+  Seen* final_obs;  // [slots, N]: final observations of truncated episodes
   int slots;
 };
 
-// Features of what is seen to `x`, a thread's share of them; where they are one-hot, which of them is 1.
+// Writes a thread's share of the features of an observation to `x`; if they are one-hot, only returns the 1's index.
 template <int N>
 DEVICE i64 encode(const Row<i64, N>& seen, const float* centre, const float* scale, float* x, int part) {
   return seen.at[0];
@@ -226,7 +228,7 @@ DEVICE void play(const Worlds& worlds, const Parameters parameters, const Tables
     centre[k] = actor.centre[k];
     scale[k] = ROLLING ? 1.0f / sqrtf(actor.scale[k] + VARIANCE_ADDED) : actor.scale[k];
   }
-  __syncthreads();  // the last one for all, so that threads without a world may go
+  __syncthreads();  // no later __syncthreads, so threads without a world may return
   int part = threadIdx.x % SPLIT, here = threadIdx.x / SPLIT, i = blockIdx.x * WORLDS + here;
   if (i >= worlds.size) return;
   x += here, above += here, outputs += here;
@@ -237,12 +239,12 @@ DEVICE void play(const Worlds& worlds, const Parameters parameters, const Tables
   i64 slot = now.slot[i];
   for (int t = 0; t < steps; t++) {
     i64 at = (i64)t * worlds.size + i;
-    float draw = actor.draws[at];  // asked for early: it comes while the layers are computed
+    float draw = actor.draws[at];  // loaded early: it arrives while the layers are computed
     i64 index = encode(seen, centre, scale, x, part);
     bool writes = part == 0;
-    if (writes) rows.obs[at] = seen;  // which may be 50 numbers, so its registers are free from here on
-    think<0>(shared, actor.parameters, index, x, above, part);
-    speak(shared, DEPTH % 2 ? above : x, outputs, part);
+    if (writes) rows.obs[at] = seen;  // up to 50 numbers, whose registers are free after this line
+    hidden_layers<0>(shared, actor.parameters, index, x, above, part);
+    head_outputs(shared, DEPTH % 2 ? above : x, outputs, part);
     Action action;
     float log_prob;
     choose(outputs, draw, log_std, action, log_prob);
@@ -278,7 +280,7 @@ DEVICE void play(const Worlds& worlds, const Parameters parameters, const Tables
   now.slot[i] = slot;
 }
 
-// `tables` as in world.cuh; a world without a place in the last block's threads is played by none.
+// `tables` as in world.cuh. The grid has SPLIT threads for each world, rounded up to full blocks.
 #define WORLD_KERNELS(NAME)                                                                                            \
   extern "C" __global__ void __launch_bounds__(BLOCK, 4) NAME##_rollout(                                               \
       void* state, int* ages, int* episodes, double* returns, int worlds, int first_world, u32 seed_lo, u32 seed_hi,   \

@@ -1,29 +1,31 @@
-// What is learnt from a rollout: judge | worth | moments | weigh, then for each minibatch gradient | reduce | descend.
+// The kernels that learn from a rollout (launched by learn.py). Once: judge (values and log-probabilities), worth
+// (advantages and targets), moments and weigh (normalisation). Then for each minibatch: gradient (a part per block),
+// reduce (their sum), descend (Adam's step).
 //
-// No kernel waits for another block, none adds atomically: a result depends on no schedule. R rows are T steps of N
-// worlds, P floats are learnt, Q updates are due. `state` [Q + 1, 2] says before each update how many steps the optimizer
-// has made, and whether target_kl has ended it all; after which, or where `poisoned` is set, nothing changes any more.
-// An update is three launches and not two: `descend` clips by the norm of the whole gradient, which is known to no block
-// of `reduce` unless it waits for the others.
-// Sizes beside those of nets.cuh and losses.cuh, of learn.py:
-//   VALUE_NET, VALUE_ROW             which output of which net is the value; -1: none
-//   NORMALIZE                        weights of actions: 0 off, 1 per minibatch, 2 per rollout
-//   WHOLE_EPISODE, DECOUPLED         mc:episode; AdamW
-//   LAGS                             an older actor played: V-trace instead of GAE
+// No kernel waits for another block, and none adds atomically, so results do not depend on timing. R rows are T steps
+// of N worlds, P floats are learnt, Q updates are due. `state` [Q + 1, 2] has for each update the steps that the
+// optimizer made before it, and whether target_kl was exceeded (HALTED). Then, or if `poisoned` is set, parameters do
+// not change. An update needs three launches: `descend` clips by the norm of the whole gradient, which no block of
+// `reduce` can know without a wait for the others.
+// Sizes besides those of nets.cuh and losses.cuh, defined by learn.py:
+//   VALUE_NET, VALUE_ROW             the net that estimates values (-1: none), and its output that is the value
+//   NORMALIZE                        of weights (advantages): 0 off, 1 per minibatch, 2 per rollout
+//   WHOLE_EPISODE, DECOUPLED         1: returns_type mc:episode; 1: AdamW
+//   LAGS                             1: an older actor played, so V-trace instead of GAE
 #include "agents/engines/fused_gpu/losses.cuh"
 
-const int JUDGES = 64;       // parts of a rollout's moments
+const int JUDGES = 64;       // blocks of `moments`, each with a part of the rows
 const int WEIGHERS = 1024;   // threads that add up the weights of a minibatch
 const int COLUMNS = 128;     // floats of the gradient that a block of `reduce` adds up, four by a thread of a group
-const int GROUPS = 8;        // each of which takes every eighth part
-const int MADE = 0, HALTED = 1, WARP = 32;
-const int WORTH_AT = TOLD_AT + TOLD * TILE;  // in shared memory: what is learnt from of each sample, [5, TILE]
+const int GROUPS = 8;        // of threads in `reduce`; each adds every eighth part of the gradient
+const int MADE = 0, HALTED = 1, WARP = 32;  // indices in `state`; threads of a warp
+const int WORTH_AT = METRICS_AT + METRIC_SUMS * TILE;  // in shared memory: Worth of each sample, [5, TILE]
 
-struct Worth {  // of each row [R]
+struct Worth {  // what the losses need of each row [R]
   const float *log_prob, *weight, *counted, *value, *target;
 };
 
-// Fetches them for the rows that are noted, beside the features, as all are scattered in memory: [5, TILE].
+// Copies the Worth of the tile's rows (numbers at ROWS_AT) to shared memory, [5, TILE]: the rows are scattered.
 DEVICE void fetch_worth(const Worth& worth, float* shared) {
   int row = threadIdx.x < TILE ? ((const int*)shared)[ROWS_AT + threadIdx.x] : -1;
   if (row < 0) return;
@@ -35,23 +37,25 @@ DEVICE void fetch_worth(const Worth& worth, float* shared) {
   at[4 * TILE] = worth.target[row];
 }
 
-// Notes the rows of a tile: order[first], ... or first, ... themselves.
+// Writes the row numbers of a tile to ROWS_AT: order[first], ... or, without `order`, first, ...; -1 from `last` on.
 DEVICE void note_rows(const int* order, i64 first, i64 last, float* shared) {
   i64 at = first + threadIdx.x;
   if (threadIdx.x < TILE) ((int*)shared)[ROWS_AT + threadIdx.x] = at >= last ? -1 : order ? order[at] : (int)at;
 }
 
+// Computes values and log-probabilities of `size` rows by one net; a null pointer: not needed.
 template <int NET>
-DEVICE void judge_by(const float* parameters, const Rows& rows, i64 size, float* value, float* log_prob, float* shared) {
+DEVICE void judge_net(const float* parameters, const Rows& rows, i64 size, float* value, float* log_prob,
+                      float* shared) {
   fetch<NET>(parameters, shared);
   for (i64 tile = blockIdx.x; tile * TILE < size; tile += gridDim.x) {
     note_rows(nullptr, tile * TILE, size, shared);
-    __syncthreads();  // of the weights, too
+    __syncthreads();  // also for the weights
     encode(rows.obs, shared);
     __syncthreads();
     forward<NET>(parameters, shared);
     i64 row = tile * TILE + threadIdx.x;
-    float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + ODDS_AT + threadIdx.x * OUT_ROW;
+    float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + PROBS_AT + threadIdx.x * OUT_ROW;
     if (threadIdx.x < TILE && row < size) {
       if (NET == VALUE_NET && value) value[row] = z[VALUE_ROW];
       if (NET == 0 && log_prob) log_prob[row] = log_prob_of(rows, row, parameters, z, p);
@@ -60,8 +64,8 @@ DEVICE void judge_by(const float* parameters, const Rows& rows, i64 size, float*
   }
 }
 
-// Where `values` those of observations [size], where `acts` the log-probabilities of what was done: as `gradient` finds
-// them.
+// With `values` computes the values of observations [size], with `acts` the log-probabilities of their actions, to the
+// same bits as `gradient`.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     judge(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
           const u8* mask, float* value, float* log_prob, i64 size, int acts, int values) {
@@ -70,64 +74,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   fetch_scaling(centre, scale, shared);
   if (!values) value = nullptr;
   if (!acts) log_prob = nullptr;
-  if (acts || VALUE_NET == 0) judge_by<0>(parameters, rows, size, value, log_prob, shared);
+  if (acts || VALUE_NET == 0) judge_net<0>(parameters, rows, size, value, log_prob, shared);
   if constexpr (VALUE_NET > 0)
-    if (values) judge_by<1>(parameters, rows, size, value, nullptr, shared);
+    if (values) judge_net<1>(parameters, rows, size, value, nullptr, shared);
 }
 
-// What each action was worth, a thread a world: `weight` and `target`, and `counted`, 1 where the return is known.
-// value [R + N]: behind the rows that of the observation that follows the last; final_value [slots, N]. Where it LAGS
-// `ratio` holds log pi of who played, and afterwards pi over it.
+// One thread per world computes `weight` (the advantage, or the return less a baseline), `target` of the critic, and
+// `counted`, 1 where the return is known. value [R + N]: of the rows, then of the observations after the last row;
+// final_value [slots, N]. With LAGS `ratio` contains log pi of the policy that played; it becomes pi / pi_played.
 extern "C" __global__ void worth(const float* reward, const u8* terminated, const u8* truncated, const u8* is_first,
                                  const i64* slot, const float* value, const float* final_value, const float* log_prob,
                                  float* ratio, const double* live, float* weight, float* target, float* counted,
                                  int steps, int worlds) {
   int world = blockIdx.x * blockDim.x + threadIdx.x;
   if (world >= worlds) return;
-  const bool critic = VALUE_NET >= 0;
+  const bool has_critic = VALUE_NET >= 0;
   i64 rows = (i64)steps * worlds;
   float gamma = (float)live[LIVE_GAMMA], keep = (float)(live[LIVE_GAMMA] * live[LIVE_GAE_LAMBDA]);
-  float ahead = REINFORCE && critic ? value[rows + world] : 0.0f;
-  bool known = critic || !REINFORCE;
+  float future = REINFORCE && has_critic ? value[rows + world] : 0.0f;
+  bool is_known = has_critic || !REINFORCE;
   for (i64 r = rows - worlds + world; r >= 0; r -= worlds) {
-    bool lost = terminated[r], cut = truncated[r];
-    float final = critic && cut ? final_value[slot[r] * worlds + world] : 0.0f;
+    bool ended = terminated[r], cut = truncated[r];
+    float final = has_critic && cut ? final_value[slot[r] * worlds + world] : 0.0f;
     if (REINFORCE) {  // G_t = r_t + gamma G_t+1: after an end 0, after a cut V of the final observation
-      known |= lost || cut;
-      ahead = reward[r] + gamma * (cut ? final : lost ? 0.0f : ahead);
-      target[r] = ahead;
+      is_known |= ended || cut;
+      future = reward[r] + gamma * (cut ? final : ended ? 0.0f : future);
+      target[r] = future;
     } else {  // A_t = r_t + gamma V_t+1 - V_t + gamma lambda A_t+1, Schulman et al. 2016
       float following = cut ? final : value[r + worlds];
-      float delta = reward[r] - value[r] + gamma * (lost ? 0.0f : 1.0f) * following;
-      ahead = delta + keep * (lost || cut ? 0.0f : 1.0f) * ahead;
+      float delta = reward[r] - value[r] + gamma * (ended ? 0.0f : 1.0f) * following;
+      future = delta + keep * (ended || cut ? 0.0f : 1.0f) * future;
       if (LAGS) {  // rho_t times that, rho = min(1, ratio), Espeholt et al. 2018
         ratio[r] = simd_math::exp32(log_prob[r] - ratio[r]);
-        ahead *= ratio[r] > 1.0f ? 1.0f : ratio[r];
+        future *= ratio[r] > 1.0f ? 1.0f : ratio[r];
       }
-      weight[r] = ahead;
-      target[r] = ahead + value[r];
+      weight[r] = future;
+      target[r] = future + value[r];
     }
-    counted[r] = known ? 1.0f : 0.0f;
+    counted[r] = is_known ? 1.0f : 0.0f;
   }
-  float whole = target[world];
+  float episode_return = target[world];
   for (i64 r = world; REINFORCE && r < rows; r += worlds) {
-    whole = is_first[r] || !WHOLE_EPISODE ? target[r] : whole;
-    weight[r] = critic ? whole - value[r] : whole;
+    episode_return = is_first[r] || !WHOLE_EPISODE ? target[r] : episode_return;
+    weight[r] = has_critic ? episode_return - value[r] : episode_return;
   }
 }
 
-// The sum over a warp, by pairs, neighbours first: every thread has it.
+// Returns the sum over a warp to each of its threads; added by pairs, neighbours first.
 DEVICE double warp_sum(double sum) {
 #pragma unroll
   for (int lanes = 1; lanes < WARP; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
   return sum;
 }
 
-// The sums of COUNT numbers over WIDE threads of a block, in a fixed order: thread k has the one of number k.
+// Computes the sums of COUNT numbers over the WIDE threads of a block, in a fixed order; thread k gets sum k.
 template <int COUNT, int WIDE = THREADS>
-DEVICE double block_sums(const double* mine, double* room) {  // room [WIDE / WARP, COUNT] is shared
+DEVICE double block_sums(const double* numbers, double* room) {  // room [WIDE / WARP, COUNT]: shared memory
   for (int k = 0; k < COUNT; k++) {
-    double sum = warp_sum(mine[k]);
+    double sum = warp_sum(numbers[k]);
     if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP * COUNT + k] = sum;
   }
   __syncthreads();
@@ -136,9 +140,10 @@ DEVICE double block_sums(const double* mine, double* room) {  // room [WIDE / WA
   return sum;
 }
 
-// Sums over a part of the rows, less the first row's numbers: what is left is small and loses nothing. found [JUDGES, 8].
+// Computes MomentSums of a part of the rows, for each block. The first row's numbers are subtracted, so that squares of
+// large numbers do not lose digits. moment_sums [JUDGES, 8].
 extern "C" __global__ void __launch_bounds__(THREADS)
-    moments(const float* weight, const float* target, const float* counted, const float* value, double* found,
+    moments(const float* weight, const float* target, const float* counted, const float* value, double* moment_sums,
             i64 rows) {
   __shared__ double room[THREADS / WARP * MOMENTS];
   i64 first = blockIdx.x * rows / JUDGES, last = (blockIdx.x + 1) * rows / JUDGES;
@@ -156,32 +161,32 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     sums[MOMENT_TOTAL_RETURN] += share * target[r];
   }
   double sum = block_sums<MOMENTS>(sums, room);
-  if (threadIdx.x < MOMENTS) found[blockIdx.x * MOMENTS + threadIdx.x] = sum;
+  if (threadIdx.x < MOMENTS) moment_sums[blockIdx.x * MOMENTS + threadIdx.x] = sum;
 }
 
-// A block an update: how `weight` is shifted and scaled there, and what a row counts. weighing [Q, 3]: mean,
-// 1 / deviation, 1 / rows. The first block tells of the rollout, and begins `state`.
+// One block per update computes how `weight` is normalised there. weighing [Q, 3]: mean, 1 / deviation, 1 / rows that
+// count. The first block also writes the rollout's statistics, and the beginning of `state`.
 extern "C" __global__ void __launch_bounds__(WEIGHERS)
-    weigh(const float* weight, const float* counted, const int* order, const double* found, const double* live,
+    weigh(const float* weight, const float* counted, const int* order, const double* moment_sums, const double* live,
           double* weighing, double* stats, double* state, i64 rows, i64 size) {
   __shared__ double room[WEIGHERS / WARP * 3], sums[3];
   i64 per_epoch = rows / size, first = blockIdx.x / per_epoch * rows + blockIdx.x % per_epoch * size;
-  double base = weight[order[first]], mine[3] = {};
+  double base = weight[order[first]], own_sums[3] = {};
 #pragma unroll 4
   for (i64 i = first + threadIdx.x; i < first + size; i += WEIGHERS) {
     double share = counted[order[i]], w = (weight[order[i]] - base) * share;
-    mine[0] += share;
-    mine[1] += w;
-    mine[2] += w * w;
+    own_sums[0] += share;
+    own_sums[1] += w;
+    own_sums[2] += w * w;
   }
-  double sum = block_sums<3, WEIGHERS>(mine, room);
+  double sum = block_sums<3, WEIGHERS>(own_sums, room);
   if (threadIdx.x < 3) sums[threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.x) return;
   double count = sums[0] > 1.0 ? sums[0] : 1.0, mean = sums[1] / count, squares = sums[2];
   double all[MOMENTS] = {}, inverse = 1.0, shift = 0.0;
   for (int part = 0; part < JUDGES; part++)
-    for (int k = 0; k < MOMENTS; k++) all[k] += found[part * MOMENTS + k];
+    for (int k = 0; k < MOMENTS; k++) all[k] += moment_sums[part * MOMENTS + k];
   double whole = all[MOMENT_COUNT] > 1.0 ? all[MOMENT_COUNT] : 1.0, centre = all[MOMENT_WEIGHT] / whole;
   double variance = all[MOMENT_WEIGHT_2] / whole - centre * centre, deviation = sqrt(variance < 0.0 ? 0.0 : variance);
   centre = all[MOMENT_COUNT] > 0.0 ? centre + weight[0] : 0.0;
@@ -204,8 +209,8 @@ extern "C" __global__ void __launch_bounds__(WEIGHERS)
 
 template <int NET>
 DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& worth, const int* order,
-                        const double* live, const double* weighing, i64 size, int parts, float* told, float* mine,
-                        float* shared) {
+                        const double* live, const double* weighing, i64 size, int parts, float* metrics,
+                        float* gradient_part, float* shared) {
   fetch<NET>(parameters, shared);
   i64 tiles = (size + TILE - 1) / TILE, begin = blockIdx.x * tiles / parts, end = (blockIdx.x + 1) * tiles / parts;
   float mean = (float)weighing[0], inverse = (float)weighing[1], share = (float)weighing[2], each = 1.0f / (float)size;
@@ -217,7 +222,7 @@ DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& 
     __syncthreads();
     forward<NET>(parameters, shared);
     if (threadIdx.x < TILE) {
-      float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + ODDS_AT + threadIdx.x * OUT_ROW;
+      float *z = shared + OUT_AT + threadIdx.x * OUT_ROW, *p = shared + PROBS_AT + threadIdx.x * OUT_ROW;
       int row = ((const int*)shared)[ROWS_AT + threadIdx.x];
       if (row < 0) {
         for (int k = 0; k < OUT_ROW; k++) z[k] = p[k] = 0.0f;
@@ -225,20 +230,21 @@ DEVICE void gradient_of(const float* parameters, const Rows& rows, const Worth& 
         float value = NET == VALUE_NET ? z[VALUE_ROW >= 0 ? VALUE_ROW : 0] : 0.0f;
         const float* mine_worth = shared + WORTH_AT + threadIdx.x;
         float old = mine_worth[0], weight = (mine_worth[TILE] - mean) * inverse, part = share * mine_worth[2 * TILE];
-        if constexpr (NET == 0) actor_loss(rows, row, parameters, live, old, weight, part, z, p, told);
+        if constexpr (NET == 0) actor_loss(rows, row, parameters, live, old, weight, part, z, p, metrics);
         if constexpr (NET == VALUE_NET)
-          z[VALUE_ROW] = critic_loss(value, mine_worth[3 * TILE], mine_worth[4 * TILE], each, live, told);
+          z[VALUE_ROW] = critic_loss(value, mine_worth[3 * TILE], mine_worth[4 * TILE], each, live, metrics);
       }
     }
     __syncthreads();
     bool first = tile == begin;
-    if (NET == 0 && GAUSSIAN) add_bias(shared + ODDS_AT, OUT_ROW, ACTIONS, mine + LOG_STD, first);
-    backward<NET>(shared, mine, first);
+    if (NET == 0 && GAUSSIAN) add_bias(shared + PROBS_AT, OUT_ROW, ACTIONS, gradient_part + LOG_STD, first);
+    backward<NET>(shared, gradient_part, first);
     __syncthreads();  // before the next tile, or the next net
   }
 }
 
-// A block a part of minibatch `update`: `partial` [parts, P] and, of what is told, `sums` [parts, TOLD].
+// Each block computes the gradient of a part of minibatch `update`: `partial` [parts, P], and `sums` for metrics,
+// [parts, METRIC_SUMS].
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     gradient(const float* parameters, const float* centre, const float* scale, const void* obs, const void* action,
              const u8* mask, const float* log_prob, const float* weight, const float* counted, const float* value,
@@ -251,19 +257,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   weighing += 3 * update;
   Rows seen = {obs, action, mask};
   Worth worth = {log_prob, weight, counted, value, target};
-  float told[TOLD] = {}, *mine = partial + (i64)blockIdx.x * floats;
+  float metrics[METRIC_SUMS] = {}, *gradient_part = partial + (i64)blockIdx.x * floats;
   fetch_scaling(centre, scale, shared);
-  gradient_of<0>(parameters, seen, worth, order, live, weighing, size, gridDim.x, told, mine, shared);
+  gradient_of<0>(parameters, seen, worth, order, live, weighing, size, gridDim.x, metrics, gradient_part, shared);
   if constexpr (NETS > 1)
-    gradient_of<1>(parameters, seen, worth, order, live, weighing, size, gridDim.x, told, mine, shared);
+    gradient_of<1>(parameters, seen, worth, order, live, weighing, size, gridDim.x, metrics, gradient_part, shared);
   if (threadIdx.x < TILE)
-    for (int k = 0; k < TOLD; k++) shared[TOLD_AT + threadIdx.x * TOLD + k] = told[k];
+    for (int k = 0; k < METRIC_SUMS; k++) shared[METRICS_AT + threadIdx.x * METRIC_SUMS + k] = metrics[k];
   __syncthreads();
-  add_bias(shared + TOLD_AT, TOLD, TOLD, sums + blockIdx.x * TOLD, true);
+  add_bias(shared + METRICS_AT, METRIC_SUMS, METRIC_SUMS, sums + blockIdx.x * METRIC_SUMS, true);
 }
 
-// The gradient [P], a block COLUMNS of it, parts added in a fixed order; `squares` [blocks, 3] by what they belong to,
-// `belongs` [P] 0 to 2. The last block adds up what is told to `totals` [TOLD].
+// Adds the parts of the gradient [P] in a fixed order, COLUMNS floats per block. `squares` [blocks, 3]: sums of squares
+// by part of the agent, `belongs` [P] (0 actor, 1 critic, 2 trunk). The last block adds up `sums` to `totals`
+// [METRIC_SUMS].
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce(const float* partial, const float* sums, const u8* belongs, const double* state, float* gradient,
            double* squares, double* totals, int update, int parts, int floats) {
@@ -273,11 +280,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   int column = threadIdx.x % (COLUMNS / 4), group = threadIdx.x / (COLUMNS / 4);
   int first = blockIdx.x * COLUMNS, at = first + 4 * column;
   if (blockIdx.x == gridDim.x - 1) {
-    int told = threadIdx.x / WARP;  // a warp each
+    int metric = threadIdx.x / WARP;  // one warp for each sum
     double sum = 0.0;
-    for (int part = threadIdx.x % WARP; part < parts && told < TOLD; part += WARP) sum += sums[part * TOLD + told];
+    for (int part = threadIdx.x % WARP; part < parts && metric < METRIC_SUMS; part += WARP)
+      sum += sums[part * METRIC_SUMS + metric];
     sum = warp_sum(sum);
-    if (told < TOLD && threadIdx.x % WARP == 0) totals[told] = sum;
+    if (metric < METRIC_SUMS && threadIdx.x % WARP == 0) totals[metric] = sum;
     return;
   }
   float4 sum = {};
@@ -293,11 +301,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   if (threadIdx.x < COLUMNS) {  // whole warps
-    bool is_one = first + threadIdx.x < floats;
-    double found = is_one ? (&room[0].x)[threadIdx.x] : 0.0;
-    int owner = is_one ? belongs[first + threadIdx.x] : 0;
+    bool exists = first + threadIdx.x < floats;
+    double slope = exists ? (&room[0].x)[threadIdx.x] : 0.0;
+    int owner = exists ? belongs[first + threadIdx.x] : 0;
     for (int part = 0; part < 3; part++) {
-      double sum = warp_sum(owner == part ? found * found : 0.0);
+      double sum = warp_sum(owner == part ? slope * slope : 0.0);
       if (threadIdx.x % WARP == 0) sums_of_warp[threadIdx.x / WARP * 3 + part] = sum;
     }
   }
@@ -311,26 +319,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 DEVICE bool is_finite(double x) { return x - x == 0.0; }
 
-// beta to the power of a whole number.
+// Returns beta^made; made is a whole number.
 DEVICE double power(double beta, double made) { return beta > 0.0 ? simd_math::exp(made * simd_math::log(beta)) : 0.0; }
 
-// A step of Adam, a thread a float: m += (1 - b1) (g - m), v = b2 v + (1 - b2) g^2, p = p shrinking -
-// step m / (sqrt(v) / sqrt(correction) + eps). AdamW's decay shrinks p; Adam's is part of g, added after clipping.
+// A step of Adam, one thread per float: m += (1 - b1) (g - m), v = b2 v + (1 - b2) g^2,
+// p = p shrunk - step m / (sqrt(v) correction + eps). Weight decay: AdamW shrinks p; Adam adds it to g after clipping.
 extern "C" __global__ void __launch_bounds__(THREADS)
     descend(const float* gradient, const double* squares, const double* totals, const double* live, const u8* poisoned,
             float* parameters, float* first, float* second, double* state, double* stats, int update, int blocks,
             int floats) {
   __shared__ double of_part[3];
-  double *now = state + 2 * update, *then = now + 2, made = now[MADE];
-  bool last = blockIdx.x == gridDim.x - 1 && threadIdx.x == THREADS - 1, halted = now[HALTED] != 0.0;
-  int part = threadIdx.x / WARP;  // a warp each
+  double *before = state + 2 * update, *after = before + 2, made = before[MADE];
+  bool is_last = blockIdx.x == gridDim.x - 1 && threadIdx.x == THREADS - 1, halted = before[HALTED] != 0.0;
+  int part = threadIdx.x / WARP;  // one warp for each part
   double squared = 0.0;
   for (int k = threadIdx.x % WARP; k < blocks && part < 3 && !halted; k += WARP) squared += squares[3 * k + part];
   squared = warp_sum(squared);
   if (part < 3 && threadIdx.x % WARP == 0) of_part[part] = squared;
   __syncthreads();
   if (halted) {
-    if (last) then[MADE] = made, then[HALTED] = 1.0;
+    if (is_last) after[MADE] = made, after[HALTED] = 1.0;
     return;
   }
   double norm = sqrt(of_part[0] + of_part[1] + of_part[2]);
@@ -350,9 +358,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float shrunk = DECOUPLED ? p * (float)(1.0 - rate * live[LIVE_DECAY]) : p;
     parameters[at] = shrunk - step * m / (sqrtf(v) * correction + (float)live[LIVE_EPSILON]);
   }
-  if (!last) return;
-  then[MADE] = made + (steps ? 1.0 : 0.0), then[HALTED] = stops;
-  for (int k = 0; k < TOLD; k++) stats[k] += totals[k];
+  if (!is_last) return;
+  after[MADE] = made + (steps ? 1.0 : 0.0), after[HALTED] = stops;
+  for (int k = 0; k < METRIC_SUMS; k++) stats[k] += totals[k];
   for (int k = 0; k < 3; k++) stats[STAT_NORM_ACTOR + k] += sqrt(of_part[k]);
   stats[STAT_NORM_TOTAL] += norm;
   stats[STAT_UPDATES] += 1.0;

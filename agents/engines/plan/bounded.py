@@ -1,4 +1,4 @@
-"""What SAC and TD3 are to a fused engine alike: an actor of actions with bounds, and critics of state and action."""
+"""What the recipes of SAC, TD3 and TQC share: an actor of bounded actions, and critics of state and action."""
 
 from gymnasium import spaces
 from torch import nn
@@ -19,12 +19,12 @@ from stride.agents.networks.squashed import BoundedPolicy, Critics
 from stride.agents.off_policy import BoundedAgent
 from stride.config.schema import BoundedConfig, Config, TD3Config
 
-# keys that kernels know by their defaults alone
-EAGER = ("norm", "blocks", "weight_projection", "joint_batch", "bins", "actor", "critic", "normalize_reward")
+# config keys whose defaults alone kernels support
+DEFAULT_ONLY = ("norm", "blocks", "weight_projection", "joint_batch", "bins", "actor", "critic", "normalize_reward")
 
 
 class BoundedRecipe(ReplayRecipe):
-    """Nets: an actor, its critics, their targets. Draws: normal numbers, of acting and of updates."""
+    """Nets: an actor, its critics, their targets. Acting and updates draw normal numbers."""
 
     agent: BoundedAgent
     normals = True
@@ -82,20 +82,20 @@ class BoundedRecipe(ReplayRecipe):
 
 
 def why_not_plain(config: BoundedConfig) -> str | None:
-    """The first key by which networks or losses are others than the kernels'; None where all have their defaults."""
-    usual = vars(type(config)())
-    keys = EAGER if isinstance(config, TD3Config) else (*EAGER, "actor_every")
-    changed = [name for name in keys if vars(config)[name] != usual[name]]
+    """Return the first setting that gives networks or losses other than the kernels'; None if all are defaults."""
+    defaults = vars(type(config)())
+    keys = DEFAULT_ONLY if isinstance(config, TD3Config) else (*DEFAULT_ONLY, "actor_every")
+    changed = [name for name in keys if vars(config)[name] != defaults[name]]
     return f"it does not support {changed[0]}" if changed else None
 
 
 def add_actor(build: LayoutBuilder, policy: BoundedPolicy) -> None:
-    """Its layers and its head."""
+    """Add the policy's hidden layers and head."""
     build.add(linears(policy.torso), [policy.head])
 
 
 def add_critics(build: LayoutBuilder, critics: Critics) -> None:
-    """A net for each of them."""
+    """Add a net for each critic."""
     for critic in critics.networks:
         assert isinstance(critic.layers, nn.Module)
         *hidden, head = linears(critic.layers)

@@ -1,4 +1,4 @@
-"""DQN to a fused engine."""
+"""DQN for fused engines (see recipe.py)."""
 
 from torch import nn
 
@@ -22,7 +22,7 @@ from stride.config.schema import Config, DQNConfig
 
 
 class DQNRecipe(ReplayRecipe):
-    """Nets: the values of actions, then their target. Draws: uniforms, whether to explore and where to."""
+    """Nets: the action values, then their target. Acting draws uniforms: whether to explore, and which action."""
 
     agent: DQN
     normals = False
@@ -88,7 +88,7 @@ class DQNRecipe(ReplayRecipe):
 
 
 def lay_out(network: QNetwork, target: QNetwork) -> FlatLayout:
-    """The network and its target, which moves before the updates and not with each of them."""
+    """Lay out the network, then its target, which is moved before an iteration's updates, not in each of them."""
     build = LayoutBuilder()
     for net in (network, target):
         begin = build.size

@@ -1,8 +1,8 @@
-"""Where every number of an agent is stored in the flat parameters: widths in full vectors, tensors on cache lines.
+"""Where every parameter of an agent is stored in the flat form: one float32 array that kernels read and update.
 
-A net is hidden layers and a head; nets are stored one after the other, those that learn first, those that follow them
-last. Before the first layer of a net that reads pictures are convolutions; the last layers of one that remembers are
-those of minGRU.
+Layers are padded to full vectors of LANES floats, and each tensor begins on a cache line. A net is hidden layers and a
+head. Nets are stored one after the other: first those that learn, last the targets that follow them. A net that reads
+pictures begins with convolutions; a recurrent net has layers of minGRU before its head.
 """
 
 import ctypes
@@ -16,68 +16,69 @@ from torch import nn
 
 from stride.agents.engines.plan.numbers import names_of, struct
 
-LANES = 16  # float32 of a vector, and of a cache line
-PARTS = ("actor", "critic", "trunk")  # of an on-policy agent's parameters: their norms are reported one by one
-SEGMENT = 1024  # floats at most of what one thread reduces and steps at a time
-FOLLOWED, DELAYED = 1, 2  # parts with a replay memory: those whose targets follow; the latter only some updates move
+LANES = 16  # float32 numbers of a vector register (512 bits), and of a cache line (64 bytes)
+MAX_SEGMENT = 1024  # floats that one thread reduces and updates at a time
+FOLLOWED, DELAYED = 1, 2  # parts of an agent with a replay memory: both have targets; DELAYED skips some updates
 
 
 @struct
 class LayerRow(ctypes.Structure):
-    """A layer in the net table; the last layer of a net is its head. Offsets and sizes are in floats."""
+    """A layer in the table of nets; the last layer of a net is its head. Offsets and sizes are in floats."""
 
     inner: int  # inputs
-    width: int  # padded to full vectors; of a head, its outputs; of minGRU, gate and candidate together
+    width: int  # outputs, padded to full vectors; of a head not padded; of minGRU gate and candidate together
     weight: int  # offset in the parameters: first layer [inner, width], others [width, inner]
     bias: int
-    turned: int  # offset of [inner, width] in the transposes
-    hidden: int  # floats per sample of the activations below this layer's
-    normed: int  # outputs that its layer norm counts, whose scale and shift are stored behind the bias; 0 without one
+    turned: int  # offset of the transposed weights [inner, width], in an array of their own
+    hidden: int  # floats per sample of earlier activations: in a tile of n samples this layer's begin at n * hidden
+    normed: int  # outputs without padding, if a layer norm follows (scale and shift are stored behind the bias); else 0
 
 
 @struct
 class ConvRow(ctypes.Structure):
-    """A convolution in the table of those before the first layer: steps of one pixel, nothing around the picture.
+    """A convolution in the table of those before the first layer: stride 1, no padding.
 
-    A picture is stored pixel by pixel, row by row, the channels of each pixel side by side. Behind the activations of a
-    sample is a vector of zeros: strides of a power of two would share few places of the caches.
+    A picture is stored row by row, pixel by pixel, the channels of each pixel side by side [height, width, channels].
+    After each sample's activations are LANES zeros: samples at a distance of a power of two would compete for the same
+    places of the caches.
     """
 
-    height: int  # pixels of the picture that it reads
-    across: int
-    channels: int  # floats of a pixel there: padded to full vectors but for the first
-    side: int  # pixels of a side of its filters
-    filters: int  # floats of a pixel that it makes, padded to full vectors
+    height: int  # of the picture it reads, in pixels
+    across: int  # width of that picture, in pixels
+    channels: int  # floats of a pixel of that picture, padded to full vectors (not for the first convolution)
+    side: int  # height and width of its filters, in pixels
+    filters: int  # floats of a pixel of its result, padded to full vectors
     weight: int  # offset in the parameters of [side * side * channels, filters]
     bias: int
-    turned: int  # offset in the transposes of [side * side * filters, channels], back to front; none of the first
-    hidden: int  # floats per sample of the activations below its own
-    row: int  # floats from a sample's activations to the next one's
-    normed: int  # as in LayerRow: channels of a pixel that the layer norm of each pixel counts
+    turned: int  # offset of the transposed weights [side * side * filters, channels], in reverse order; 0 for the first
+    hidden: int  # floats per sample of earlier activations, as in LayerRow
+    row: int  # floats from one sample's activations to the next sample's
+    normed: int  # channels of a pixel without padding, if a layer norm of each pixel follows; else 0
 
 
 @struct
 class TensorRow(ctypes.Structure):
-    """A matrix of torch's in the tensor table: its address, those of its moments, its place in the flat form.
+    """A matrix in the table of torch's tensors: its address, those of its moments, its position in the flat form.
 
-    A parameter of more dimensions has one for each of its slices.
+    A parameter of three dimensions has a row for each slice [rows, columns].
     """
 
     value: int
-    first: int  # address of the first moment; 0 where it is not learnt, but follows
-    second: int
+    first: int  # address of Adam's first moment; 0 for a target, which does not learn
+    second: int  # address of Adam's second moment
     rows: int
     columns: int
-    offset: int  # floats, in the flat form
-    row: int  # floats from row to row there
-    column: int
+    offset: int  # of the first number, in floats of the flat form
+    row: int  # floats from row to row in the flat form
+    column: int  # floats from column to column
 
 
 @struct
 class Segment(ctypes.Structure):
-    """Floats [first, last) of the flat parameters, and which part they belong to.
+    """Floats [first, last) of the flat parameters, and the part of the agent they belong to.
 
-    Parts of an on-policy agent are PARTS; with a replay memory FOLLOWED, DELAYED, or 0 for what has no target.
+    `part` of an on-policy agent: 0 actor, 1 critic, 2 trunk, whose gradient norms are reported one by one. Of an agent
+    with a replay memory: FOLLOWED, DELAYED, or 0 for no target.
     """
 
     first: int
@@ -86,52 +87,61 @@ class Segment(ctypes.Structure):
 
 
 class FlatTensor(NamedTuple):
-    """One of torch's parameters and where it is stored in the flat form."""
+    """A parameter of torch and its position in the flat form.
+
+    A first layer's weight [out, in] is stored transposed: strides (1, padded(out)).
+    """
 
     parameter: torch.Tensor
     offset: int
     shape: tuple[int, ...]
-    """of the parameter; its columns may be split in two dimensions, such as pixels and channels"""
+    """the parameter's shape; its columns may be split into two dimensions, such as channels and pixels"""
     strides: tuple[int, ...]
     """floats from one index to the next in the flat form, for each dimension"""
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
-        """The part of a flat buffer that belongs to the parameter, [*shape]."""
+        """Return the view [*shape] of this parameter's numbers in a flat buffer."""
         return flat.as_strided(self.shape, self.strides, self.offset)
 
     def table_rows(self, addresses: Iterable[int]) -> Iterator[tuple[int, ...]]:
-        """Its TensorRows; `addresses` are those of the parameter and of its moments, contiguous ones, or 0."""
+        """Yield the fields of its TensorRows.
+
+        `addresses`: those of the parameter and of its two moments, all contiguous, or 0 for none.
+        """
         slices, rows, columns = (1, 1, 1, *self.shape)[-3:]
         to_slice, to_row, to_column = (0, 0, 1, *self.strides)[-3:]
         for number in range(slices):
             begin = 4 * number * rows * columns  # bytes
-            here = [address + begin if address else 0 for address in addresses]
-            yield (*here, rows, columns, self.offset + number * to_slice, to_row, to_column)
+            slice_addresses = [address + begin if address else 0 for address in addresses]
+            yield (*slice_addresses, rows, columns, self.offset + number * to_slice, to_row, to_column)
 
 
 class FlatLayout(NamedTuple):
-    """The flat form of an agent."""
+    """The flat form of an agent: the tables that kernels read, and sizes in floats."""
 
     nets: np.ndarray  # [nets, layers + 1] LayerRow
     convs: np.ndarray  # [nets, convolutions before the first layer] ConvRow
-    tensors: list[FlatTensor]  # those of nets that follow last
-    learnt: int  # tensors that are learnt
+    tensors: list[FlatTensor]  # of all nets, targets last
+    learnt: int  # how many of the tensors learn: the first ones
     segments: np.ndarray  # [segments] Segment
-    size: int  # floats that are learnt
-    full_size: int  # and with those that follow
-    turned: int  # floats of the transposes
+    size: int  # floats that learn
+    full_size: int  # floats with those of targets
+    turned: int  # floats of all transposed weights
     hidden: int  # floats of a sample's activations
-    widest: int
-    log_std: int = 0  # offset
-    log_alpha: int = -1  # offset, -1 for none
-    value_net: int = -1  # which net estimates values, -1 for none
-    value_row: int = 0  # and which of its outputs is the value
-    follows: int = 0  # floats from a parameter of part 1 to its target's
-    cells: int = 0  # layers of minGRU, the last ones of every net
-    delayed: int = 0  # tensors, the first ones, that only some updates move
+    widest: int  # the most floats of one layer's activations
+    log_std: int = 0  # offset of a Gaussian policy's log standard deviation
+    log_alpha: int = -1  # offset of SAC's log temperature; -1: not learnt
+    value_net: int = -1  # the net that estimates values; -1: none
+    value_row: int = 0  # which of that net's outputs is the value
+    follows: int = 0  # floats from a parameter with a target to that target
+    cells: int = 0  # layers of minGRU in every net, the last ones before the head
+    delayed: int = 0  # how many of the first tensors learn only in some updates
 
     def tensor_table(self, state: Mapping[torch.Tensor, Mapping[str, torch.Tensor]]) -> np.ndarray:
-        """TensorRow [tensors]: present addresses, which are valid until a parameter is given other memory."""
+        """Return TensorRow [tensors] with current addresses, valid until torch moves a parameter to other memory.
+
+        `state`: the optimizer's, with the moments of each learning parameter.
+        """
         rows: list[tuple[int, ...]] = []
         for number, tensor in enumerate(self.tensors):
             addresses = [tensor.parameter.data_ptr(), 0, 0]
@@ -142,20 +152,20 @@ class FlatLayout(NamedTuple):
         return np.array(rows, np.dtype(TensorRow))
 
     def flops(self, *nets: int) -> int:
-        """Floating point operations of a sample's way forward through these nets."""
+        """Return the floating-point operations of one sample's forward pass through these nets."""
         layers, convs = self.nets[list(nets)], self.convs[list(nets)]
         pixels = (convs["height"] - convs["side"] + 1) * (convs["across"] - convs["side"] + 1)
-        of_convs = pixels * convs["side"] ** 2 * convs["channels"] * convs["filters"]
-        return 2 * int((layers["inner"] * layers["width"]).sum() + of_convs.sum())
+        conv_products = pixels * convs["side"] ** 2 * convs["channels"] * convs["filters"]
+        return 2 * int((layers["inner"] * layers["width"]).sum() + conv_products.sum())
 
 
 def padded(width: int) -> int:
-    """The next full number of vectors."""
+    """Round up to a multiple of LANES."""
     return -(-width // LANES) * LANES
 
 
 class AddedNet(NamedTuple):
-    """Where a net that was added begins, and its head's weight and bias."""
+    """Offsets of a net that was added: its first float, and its head's weight and bias."""
 
     begin: int
     weight: int
@@ -163,11 +173,11 @@ class AddedNet(NamedTuple):
 
 
 class LayoutBuilder:
-    """Adds nets and vectors one by one, each tensor on a cache line."""
+    """Adds nets and vectors one by one; `layout` returns the flat form of all of them."""
 
     def __init__(self) -> None:
-        self.size = 0  # floats so far
-        self._turned = 0
+        self.size = 0  # floats that were added so far
+        self._turned = 0  # floats of transposed weights so far
         self.tensors: list[FlatTensor] = []
         self._nets: list[list[tuple[int, ...]]] = []  # the fields of a LayerRow for each layer of each net
         self._convs: list[ConvRow] = []  # of all nets
@@ -185,7 +195,7 @@ class LayoutBuilder:
         return start
 
     def _add_norm(self, norm: nn.LayerNorm | None, width: int) -> int:
-        """Its scale and shift, right behind the bias of so many floats that was added last; how many are real."""
+        """Add a layer norm's scale and shift behind the last bias, `width` floats each; return its true width."""
         if norm is None:
             return 0
         for parameter in (norm.weight, norm.bias):
@@ -195,10 +205,9 @@ class LayoutBuilder:
     def add_convolutions(
         self, convolutions: Iterable[nn.Conv2d], height: int, across: int, norms: Iterable[nn.LayerNorm] = ()
     ) -> None:
-        """What the first layer of the net that is added next reads: convolutions of pictures of this size.
+        """Add convolutions of pictures of this size, which the first layer of the next added net reads.
 
-        Each net has as many, of the same sizes.
-        `norms`: the layer norm behind each of them, or none at all; likewise in `add`.
+        All nets must have convolutions of the same sizes. `norms`: a layer norm behind each convolution, or none.
         """
         self._hidden = 0
         for number, (conv, norm) in enumerate(zip_longest(convolutions, norms)):
@@ -223,7 +232,7 @@ class LayoutBuilder:
             self._convs.append(row)
 
     def _add_cell(self, linear: nn.Linear, is_first: bool) -> tuple[int, ...]:
-        """A layer of minGRU, gate above candidate, each in full vectors: the first fields of its LayerRow."""
+        """Add a layer of minGRU, first gate, then candidate, each padded; return the first fields of its LayerRow."""
         inner, numbers = linear.in_features, linear.out_features // 2
         width, turned = padded(numbers), 0
         strides = (width, 1, 2 * width)
@@ -242,19 +251,22 @@ class LayoutBuilder:
         norms: Iterable[nn.LayerNorm] = (),
         cells: Sequence[nn.Linear] = (),
     ) -> AddedNet:
-        """A net with the `outputs` one below the other as its head; `cells`: layers of minGRU below that."""
+        """Add a net: hidden layers, layers of minGRU (`cells`), and a head that joins the rows of all `outputs`.
+
+        `norms`: a layer norm behind each hidden layer, or none.
+        """
         begin, hidden_floats = self.size, self._hidden
         if cells:
-            hidden_floats += 1  # in front of all activations: which state precedes a sample
+            hidden_floats += 1  # before all activations: the number of the state that precedes a sample
         layers: list[tuple[int, ...]] = []
         for number, (linear, norm) in enumerate(zip_longest(hidden, norms)):
             inner, width = linear.in_features, padded(linear.out_features)
             shape: tuple[int, ...] = (linear.out_features, inner)
-            strides: tuple[int, ...] = (1, width)  # kept transposed, as forward reads it and as its gradient comes
+            strides: tuple[int, ...] = (1, width)  # transposed, as kernels read it and compute its gradient
             turned = 0
             if number or self._convs:
                 inner, strides = padded(inner), (padded(inner), 1)
-                if not number:  # torch has pixels of a channel side by side, kernels channels of a pixel
+                if not number:  # torch orders pictures by channel, then pixel; kernels by pixel, then channel
                     inner = self._convs[-1].row
                     shape = linear.out_features, self._planes, linear.in_features // self._planes
                     strides = inner, 1, self._convs[-1].filters
@@ -281,20 +293,23 @@ class LayoutBuilder:
         return AddedNet(begin, weight, bias)
 
     def add_vector(self, parameter: torch.Tensor) -> tuple[int, int, int]:
-        """A parameter that belongs to no net; its segment, of part 0."""
+        """Add a parameter that belongs to no net; return its segment, of part 0."""
         count = parameter.numel()
         start = self._take(count)
         self.tensors.append(_flat_vector(parameter, start))
         return start, start + count, 0
 
     def layout(self, segments: list[tuple[int, int, int]], size: int, learnt: int, **offsets: int) -> FlatLayout:
-        """The flat form of all that was added, of which so many floats and tensors are learnt."""
+        """Return the flat form of all that was added; the first `size` floats and `learnt` tensors learn.
+
+        `segments`: (first, last, part) as in Segment; `offsets`: optional fields of FlatLayout, such as log_std.
+        """
         nets = np.array(self._nets, np.dtype(LayerRow))
         widths = nets["width"][0, :-1].tolist()
         pieces = [
-            (start, min(start + SEGMENT, last), part)
+            (start, min(start + MAX_SEGMENT, last), part)
             for first, last, part in segments
-            for start in range(first, last, SEGMENT)
+            for start in range(first, last, MAX_SEGMENT)
         ]
         return FlatLayout(
             nets, _table(self._convs).reshape(len(nets), -1), self.tensors, learnt,
@@ -304,13 +319,13 @@ class LayoutBuilder:
 
 
 def _flat_vector(parameter: torch.Tensor | None, offset: int) -> FlatTensor:
-    """A vector, or a single number, as it is."""
+    """Return a vector or single number, stored without gaps."""
     assert parameter is not None
     return FlatTensor(parameter, offset, tuple(parameter.shape), (1,) * parameter.dim())
 
 
 def _table(convs: list[ConvRow]) -> np.ndarray:
-    """[convolutions] ConvRow."""
+    """Return the convolutions as an array of ConvRow."""
     table = np.zeros(len(convs), np.dtype(ConvRow))
     for number, conv in enumerate(convs):
         for name in names_of(ConvRow):
@@ -319,10 +334,10 @@ def _table(convs: list[ConvRow]) -> np.ndarray:
 
 
 def linears(torso: nn.Module) -> list[nn.Linear]:
-    """Its layers with weights, in their order."""
+    """Return the linear layers of a torso, in order."""
     return [layer for layer in torso.children() if isinstance(layer, nn.Linear)]
 
 
 def layer_norms(torso: nn.Module) -> list[nn.LayerNorm]:
-    """Those of its layers, in their order."""
+    """Return the layer norms of a torso, in order."""
     return [layer for layer in torso.children() if isinstance(layer, nn.LayerNorm)]

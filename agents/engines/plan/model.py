@@ -1,4 +1,7 @@
-"""Dreamer and PlaNet to a fused engine: it knows their model's ways through time, and leaves the rest to them."""
+"""Dreamer and PlaNet for fused engines: kernels run their world model through time.
+
+Losses, metrics and the optimizer's step stay with the agents, in torch.
+"""
 
 from torch import nn
 
@@ -9,11 +12,11 @@ from stride.config.schema import Config, WorldModelConfig
 
 
 class ModelRecipe:
-    """What can be known, and what is refused; losses, metrics and the optimizer's step stay the agent's own."""
+    """Says whether kernels support a world model; unlike a Recipe it passes no sizes or settings."""
 
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
-        """What it cannot unroll, in the config's own words; None where it can."""
+        """Return why kernels cannot run this model, naming the config's key; None if they can."""
         assert isinstance(config, WorldModelConfig) and isinstance(policy, ModelPolicy)
         if config.precision != 32:
             return f"it does not support precision: {config.precision}"

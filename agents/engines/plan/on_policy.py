@@ -1,4 +1,4 @@
-"""PPO and REINFORCE to a fused engine: a rollout, its rows in a new order for every epoch."""
+"""PPO and REINFORCE for fused engines (see recipe.py): they learn from a rollout, in a new order for every epoch."""
 
 import math
 from typing import cast
@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder, linears, padded
 from stride.agents.engines.plan.numbers import NORMALIZE, Live, Stat
-from stride.agents.engines.plan.pictures import add_convolutions, joining, numbers, picture_of, why_not_seen
+from stride.agents.engines.plan.pictures import (
+    add_convolutions,
+    linear_behind,
+    picture_floats,
+    picture_of,
+    why_not_seen,
+)
 from stride.agents.engines.plan.recipe import (
     NetShape,
     RolloutRecipe,
@@ -31,11 +37,11 @@ from stride.config.schema import Config, PolicyGradientConfig, PPOConfig, REINFO
 
 
 class OnPolicy(RolloutRecipe):
-    """The recipe, to which each algorithm adds its switches, its settings and its metrics."""
+    """The common part of both recipes; each algorithm adds its switches, settings and metrics."""
 
     agent: PPO | REINFORCE
     config: type[Config]
-    """of the algorithm: a class derived from it may mean something else"""
+    """the algorithm's config class; derived classes are refused, since they may mean something else"""
 
     def __init__(self, agent: PPO | REINFORCE, switches: dict[str, int], metrics: dict[str, str]) -> None:
         super().__init__(agent)
@@ -43,7 +49,7 @@ class OnPolicy(RolloutRecipe):
         self.agent, self.normals = agent, isinstance(policy.head, Gaussian)
         layout, actions = lay_out(policy), policy.head.linear.out_features
         image = picture_of(policy.encoder)
-        features = policy.encoder.size if image is None else numbers(image)
+        features = policy.encoder.size if image is None else picture_floats(image)
         self.shape = NetShape(
             layout,
             policy.encoder,
@@ -87,13 +93,13 @@ class OnPolicy(RolloutRecipe):
 
     def before_learning(self, live: Live) -> None:
         settings = self.agent.live
-        self._coefficients = settings.ent_coef, settings.vf_coef  # which may have moved by the time of the report
+        self._coefficients = settings.ent_coef, settings.vf_coef  # for `report`: schedules may change them
         live.gamma = settings.gamma
         live.entropy, live.value = self._coefficients
         live.max_norm = or_infinite(settings.max_grad_norm)
 
     def reward(self, rollout: Rollout) -> Tensor:
-        """Scaled."""
+        """Return the rewards [T, N], scaled if the config says so."""
         row = rollout.row
         if self.agent.config.normalize_reward:
             return self.agent.reward_scale(row.reward, row.terminated | row.truncated, self.agent.shard)
@@ -103,10 +109,12 @@ class OnPolicy(RolloutRecipe):
         agent, made = self.agent, int(stats.updates)
         ent_coef, vf_coef = self._coefficients
         stats.total_loss = stats.policy_loss - ent_coef * stats.entropy + vf_coef * stats.value_loss
+        # kernels count the update that exceeded target_kl; later ones are skipped, too; the metric is their share
         stats.stopped = (stats.stopped + updates - made) * made / updates
+        # from the deviation over all rows to the unbiased one that torch reports
         rows = self.rows * agent.shard.count
         stats.weight_std *= math.sqrt(rows / max(rows - 1, 1))
-        stats.explained *= made  # these are of the rollout, so once for each update
+        stats.explained *= made  # means of the rollout, not sums over updates: `add_sums` divides by `made`
         stats.weight_mean *= made
         stats.weight_std *= made
         stats.return_mean *= made
@@ -122,7 +130,7 @@ class OnPolicy(RolloutRecipe):
 
 
 class PPORecipe(OnPolicy):
-    """Advantages, the clipped surrogate, a critic that may be clipped, target_kl, a rate that follows it."""
+    """PPO: clipped surrogate, optional clipped critic loss, target_kl, learning rates that follow the KL."""
 
     agent: PPO
     config = PPOConfig
@@ -155,7 +163,7 @@ class PPORecipe(OnPolicy):
 
 
 class REINFORCERecipe(OnPolicy):
-    """Monte Carlo returns, with a critic or without one."""
+    """REINFORCE: Monte Carlo returns, with or without a critic."""
 
     config = REINFORCEConfig
 
@@ -169,7 +177,7 @@ class REINFORCERecipe(OnPolicy):
 
 
 def common_metrics(policy: ActorCritic) -> dict[str, str]:
-    """The metrics that both algorithms report, with the field of Stat for each."""
+    """Return the metrics that both algorithms report, with the field of Stat for each."""
     metrics = {
         "train/loss/policy": "policy_loss",
         "train/loss/total": "total_loss",
@@ -183,22 +191,21 @@ def common_metrics(policy: ActorCritic) -> dict[str, str]:
 
 
 def lay_out(policy: ActorCritic) -> FlatLayout:
-    """The flat form of a policy: the actor's net, then the critic's, or one net whose last output is the value.
+    """Lay out a policy: the actor's net, then the critic's, or one shared net whose last output is the value.
 
-    Where pictures are read it is one: the network that reads them, the trunk, a head for both. Behind the hidden layers
-    may be those of minGRU.
+    A net that reads pictures is shared: convolutions, trunk, one head. Layers of minGRU follow the hidden layers.
     """
     build, actor = LayoutBuilder(), policy.head.linear
     critic = None if policy.critic is None else unscaled(policy.critic[1])
-    segments: list[tuple[int, int, int]] = []  # first, last, number in PARTS
+    segments: list[tuple[int, int, int]] = []  # first, last, part (see Segment)
     value_net, value_row = -1, 0
     image, (shared, cells) = picture_of(policy.encoder), layers_of(policy.trunk)
     if image is not None:
         add_convolutions(build, image)
-        shared = [joining(image), *shared]
+        shared = [linear_behind(image), *shared]
     if shared or cells:
         _, weight, bias = build.add(shared, [actor] if critic is None else [actor, critic], cells=cells)
-        # one matrix is the head of both: its rows are parts of their own, since norms are reported one by one
+        # the shared head is one matrix; the actor's and critic's rows are own segments, as their norms are reported
         actions, inner = actor.out_features, padded(actor.in_features)
         middle, end = weight + actions * inner, weight + (actions + 1) * inner
         segments += [(0, weight, 2), (weight, middle, 0), (bias, bias + actions, 0)]
@@ -224,7 +231,7 @@ def lay_out(policy: ActorCritic) -> FlatLayout:
 
 
 def layers_of(torso: nn.Module) -> tuple[list[nn.Linear], list[nn.Linear]]:
-    """Its hidden layers, and those of minGRU behind them."""
+    """Return the hidden layers of a torso, and the layers of minGRU behind them."""
     if isinstance(torso, Recurrence):
         return linears(torso.layers), linears(cast(nn.Module, torso.cell.layers))
     return linears(torso), []

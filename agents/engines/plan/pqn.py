@@ -1,4 +1,4 @@
-"""PQN to a fused engine: a rollout whose targets are lambda-returns of action values; layer norms in its one net."""
+"""PQN for fused engines (see recipe.py): rollouts, lambda-returns of action values, one net with layer norms."""
 
 import numpy as np
 from torch import nn
@@ -21,17 +21,17 @@ from stride.agents.networks.q_network import QNetwork, QPolicy
 from stride.agents.pqn import PQN
 from stride.config.schema import Config, PQNConfig
 
-METRICS = {
+METRICS = {  # the field of Stat for each metric
     "train/loss/q": "value_loss",
     "train/value/q": "q",
     "train/value/target": "target",
     "train/value/td_error": "error",
     "train/grad_norm/total": "norm_total",
-}  # with the field of Stat for each
+}
 
 
 class PQNRecipe(RolloutRecipe):
-    """Draws: uniforms, whether to explore and where to."""
+    """One net, the action values. Acting draws uniforms: whether to explore, and which action."""
 
     agent: PQN
     normals = False
@@ -52,7 +52,7 @@ class PQNRecipe(RolloutRecipe):
             flops=layout.flops(0),
             passes=3,
         )
-        # actions have no probabilities, so none are missing either
+        # True: kernels need not compute log-probabilities, as PQN has none
         self.switches = {"epochs": agent.config.n_epochs, "has_log_prob": True}
 
     @classmethod
@@ -81,6 +81,7 @@ class PQNRecipe(RolloutRecipe):
         live.max_norm = or_infinite(settings.max_grad_norm)
 
     def report(self, stats: Stat, updates: int) -> None:
+        # kernels know values in normalised units; metrics are in units of rewards
         mean, deviation = self.agent.value_scale.units()
         for field in ("q", "target"):
             setattr(stats, field, getattr(stats, field) * deviation + mean * stats.updates)
@@ -94,7 +95,7 @@ class PQNRecipe(RolloutRecipe):
 
 
 def lay_out(network: QNetwork) -> FlatLayout:
-    """The one network."""
+    """Lay out the network."""
     build = LayoutBuilder()
     add_net(build, network, [unscaled(network.advantage)])
     return build.layout([(0, build.size, 0)], build.size, len(build.tensors), value_net=0)

@@ -1,4 +1,8 @@
-"""An algorithm as any fused engine sees it, in numbers and names; one class for each algorithm."""
+"""The interface between an algorithm and the fused engines (fused_cpu/, fused_gpu/).
+
+A recipe tells an engine what its kernels need: where parameters are stored, sizes, settings, the names of metrics. Each
+algorithm has a class derived from Recipe in this folder; agents/engines/choice.py lists them.
+"""
 
 import math
 from typing import NamedTuple
@@ -24,73 +28,73 @@ from stride.utils.counter_rng import SHUFFLE, counters
 
 
 class NetShape(NamedTuple):
-    """An agent's nets and minibatches in numbers."""
+    """The sizes of an agent's nets and minibatches."""
 
     layout: FlatLayout
     encoder: FlatEncoder
-    features: int  # floats that are made of an observation: of a picture its own, as convolutions are part of the nets
-    actions: int  # choices, or numbers of an action
-    inputs: int  # floats of a sample's row: features, then the action's numbers where a net reads them too
-    outputs: int  # most outputs that are computed of a sample at once
+    features: int  # floats that the nets read of an observation; convolutions are part of the nets, so all of a picture
+    actions: int  # discrete: the number of actions; continuous: numbers per action
+    inputs: int  # floats of a sample's row: features, then the action's numbers if a critic reads them
+    outputs: int  # the most outputs of a sample that are computed at once
     batch: int  # samples of a minibatch
-    flops: int  # of a sample's way forward through the nets that judge it
-    passes: int  # as many times as that in an update
-    values: int = 1  # quantiles of all critics of an action with bounds; 1 where each has its mean alone
+    flops: int  # of one sample's forward pass through the nets
+    passes: int  # an update costs about flops * passes
+    values: int = 1  # TQC: quantiles of all critics together; else 1
 
 
 class Recipe:
-    """Made for one agent."""
+    """What a fused engine must know of one agent."""
 
     agent: Agent
     shape: NetShape
     switches: dict[str, int]
-    """settings that do not change while a run lasts, by the name that kernels know"""
+    """settings that are fixed for a run, by the name that kernels use, such as "epochs" or "double" (DQN)"""
     normals: bool
-    """the policy draws with normal numbers, not with uniform ones"""
+    """whether acting draws normal numbers; False: uniform ones"""
 
     @classmethod
     def why_not(cls, config: Config, policy: nn.Module, obs: Tree) -> str | None:
-        """What it cannot learn from here, in the config's own words; None where it can."""
+        """Return why engines cannot learn with this config, naming its key; None if they can."""
         raise NotImplementedError
 
     @staticmethod
     def why_not_played(policy: nn.Module, space: spaces.Space) -> str | None:
-        """Why it must be the policy itself that acts, a step at a time; None where kernels can."""
+        """Return why kernels cannot play for this policy, so that torch must, step by step; None if they can."""
         return "the observation is a dict" if isinstance(space, spaces.Dict) else None
 
     def before_play(self, live: Live) -> bool:
-        """Set the numbers that acting depends on; False where the policy wants to be asked itself this time."""
+        """Write the settings that acting needs to `live`; return False if the policy itself must act this time."""
         return True
 
     def before_learning(self, live: Live) -> None:
-        """Set the numbers that schedules move."""
+        """Write the settings that schedules change to `live`."""
         raise NotImplementedError
 
     def report(self, stats: Stat, updates: int) -> None:
-        """Add the statistics of so many updates to the agent's metrics, under the names it would use itself."""
+        """Add the statistics of `updates` updates to the agent's metrics, with the names and meaning of plain torch."""
         raise NotImplementedError
 
 
 class ReplayRecipe(Recipe):
-    """For an agent that learns from a replay memory."""
+    """The recipe of an agent that learns from a replay memory."""
 
     agent: DQN | BoundedAgent
 
     def renew_statistics(self) -> None:
-        """Let the encoders see the latest observations."""
+        """Update the encoders' statistics with the newest observations."""
         self.agent.renew_statistics()
 
     def noise(self, updates: int) -> Tensor | None:
-        """The random numbers of so many updates, [updates, ...]; None where they need none."""
+        """Draw the random numbers of `updates` updates, [updates, ...]; None if updates need none."""
         return None
 
     def add_sums(self, sums: dict[str, float], count: float) -> None:
-        """Metrics of which these are the sums over `count` updates."""
+        """Add metrics to the agent's, given as sums over `count` updates."""
         self.agent.metrics.add_sums(tuple(sums), np.array([*sums.values()]), int(count))
 
 
 class RolloutRecipe(Recipe):
-    """For an agent that learns from rollouts, its rows in a new order for every epoch."""
+    """The recipe of an agent that learns from rollouts, in a new order of rows for every epoch."""
 
     agent: PPO | REINFORCE | PQN
 
@@ -100,19 +104,19 @@ class RolloutRecipe(Recipe):
         self.updates = config.n_epochs * -(-self.rows // config.minibatch_size)
 
     def reward(self, rollout: Rollout) -> Tensor:
-        """What is learnt from, as the agent itself would."""
+        """Return the rewards [T, N] to learn from, as the agent computes them itself."""
         return rollout.row.reward
 
     def order(self) -> tuple[int, ...]:
-        """The counters of the key that orders the rows of every epoch."""
+        """Return the counters of the random key for the order of rows in the iteration's epochs."""
         return counters(self.agent.key(SHUFFLE, self.agent.progress["iterations"] * self.agent.config.n_epochs))
 
     def after_learning(self, rollout: Rollout) -> None:
-        """Do what the agent itself does when its updates are made."""
+        """Do what the agent does after its updates, such as updating statistics of observations."""
 
 
 def why_not_configured(config: Config) -> str | None:
-    """What no fused engine knows, in the config's own words."""
+    """Return the first setting that no fused engine supports; None if all are supported."""
     if config.optimizer not in ("adam", "adamw", "radam"):
         return f"it does not support optimizer: {config.optimizer}"
     if config.nan_guard != "stop":
@@ -125,13 +129,13 @@ def why_not_configured(config: Config) -> str | None:
 
 
 def why_not_scaled(config: Config) -> str | None:
-    """Why critics with a value scale are not known; only where there is one."""
+    """Return why a `value_scale` is not supported; None for the default, raw."""
     scale = vars(config).get("value_scale", "raw")
     return None if scale == "raw" else f"it does not support value_scale: {scale}"
 
 
 def why_not_read(encoder: FlatEncoder, obs: Tree) -> str | None:
-    """Why observations like these cannot be read."""
+    """Return why kernels cannot read such observations; None if they can."""
     if len(encoder.leaf) > 1:
         return "the observation has more than one part"
     encoding = encoder.leaf[0]
@@ -143,7 +147,7 @@ def why_not_read(encoder: FlatEncoder, obs: Tree) -> str | None:
 
 
 def main_observation(obs: Tree) -> Tensor:
-    """The observation without its mask."""
+    """Return the only tensor of an observation besides its action mask."""
     if isinstance(obs, dict):
         (main,) = (value for key, value in obs.items() if key != MASK)
         return main
@@ -151,7 +155,7 @@ def main_observation(obs: Tree) -> Tensor:
 
 
 class Scaling(NamedTuple):
-    """(x - centre) * scale within +-bound: what an encoder does to a number."""
+    """How an encoder normalises features x: (x - centre) * scale, clipped to +-bound."""
 
     centre: Tensor
     scale: Tensor
@@ -159,7 +163,7 @@ class Scaling(NamedTuple):
 
 
 def scaling(encoder: FlatEncoder) -> Scaling:
-    """The present statistics of an encoder."""
+    """Return how an encoder normalises now."""
     encoding = encoder.leaf[0]
     if isinstance(encoding, RunningNorm):
         return Scaling(encoding.mean, (encoding.var + encoding.epsilon).rsqrt(), encoding.bound)
@@ -169,7 +173,7 @@ def scaling(encoder: FlatEncoder) -> Scaling:
 
 
 def note_broken(agent: Agent, stats: Stat) -> None:
-    """Raise the agent's flags: an update was not made; its loss was not finite."""
+    """Set the agent's flags `broken` (an update was skipped) and `lost` (its loss was non-finite)."""
     if stats.broken > 0:
         agent.broken.fill_(True)
     if stats.lost > 0:
@@ -177,5 +181,5 @@ def note_broken(agent: Agent, stats: Stat) -> None:
 
 
 def or_infinite(limit: float | None) -> float:
-    """A limit as kernels take it."""
+    """Return a limit in the form kernels use: infinity for none."""
     return math.inf if limit is None else limit

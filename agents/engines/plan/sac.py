@@ -1,4 +1,4 @@
-"""SAC to a fused engine."""
+"""SAC for fused engines (see recipe.py)."""
 
 from torch import Tensor, nn
 
@@ -27,7 +27,7 @@ class SACRecipe(BoundedRecipe):
         live.target_entropy = self.agent.target_entropy
 
     def noise(self, updates: int) -> Tensor | None:
-        """Standard normals [updates, 2, B, A] for the actions that updates draw anew."""
+        """Draw standard normals [updates, 2, B, A]: updates draw actions for next_obs and for obs."""
         return normal(self.agent.update_noise(updates))
 
     def report(self, stats: Stat, updates: int) -> None:
@@ -41,7 +41,7 @@ class SACRecipe(BoundedRecipe):
 
 
 def lay_out(policy: SquashedPolicy, critics: Critics, target: Critics, log_alpha: nn.Parameter) -> FlatLayout:
-    """The actor, its critics, the temperature where it is learnt, and the critics' targets."""
+    """Lay out the actor, its critics, the temperature if it is learnt, and the critics' targets."""
     build = LayoutBuilder()
     add_actor(build, policy)
     begin = build.size

@@ -1,4 +1,4 @@
-"""TD3 to a fused engine, and DDPG, which is keys of it."""
+"""TD3 for fused engines (see recipe.py), and DDPG, which is TD3 with other settings."""
 
 from torch import Tensor
 
@@ -9,13 +9,13 @@ from stride.agents.td3 import TD3
 
 
 class TD3Recipe(BoundedRecipe):
-    """Nets: the actor, its critics, and the targets of them all in the same order."""
+    """Nets: the actor, its critics, then their targets in the same order."""
 
     agent: TD3
 
     def __init__(self, agent: TD3) -> None:
         layout = lay_out(agent)
-        # the actor's update is counted in every one, as if none were delayed
+        # counts an update of the actor in each update, though some are delayed
         super().__init__(agent, layout, passes=6 + 4 * agent.config.n_critics)
         self.switches |= {"moving": len(layout.nets) // 2, "actor_every": agent.config.actor_every}
 
@@ -29,10 +29,11 @@ class TD3Recipe(BoundedRecipe):
         live.target_noise_clip = self.agent.live.target_noise_clip
 
     def noise(self, updates: int) -> Tensor | None:
-        """Standard normals [updates, B, A] for the actions of the target actor."""
+        """Draw standard normals [updates, B, A], the noise on the target actor's actions."""
         return self.agent.update_noise(updates)
 
     def report(self, stats: Stat, updates: int) -> None:
+        # how many of these updates moved the actor: those whose number divides by actor_every
         made, actor_every = self.agent.progress["updates"], self.agent.config.actor_every
         moves = made // actor_every - (made - updates) // actor_every
         self.add_sums({"train/loss/policy": stats.policy_loss}, moves)
@@ -40,7 +41,7 @@ class TD3Recipe(BoundedRecipe):
 
 
 def lay_out(agent: TD3) -> FlatLayout:
-    """The actor and its critics, then their targets in the same order."""
+    """Lay out the actor and its critics, then their targets in the same order."""
     build = LayoutBuilder()
     add_actor(build, agent.policy)
     begin, delayed = build.size, len(build.tensors)

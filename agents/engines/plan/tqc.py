@@ -1,11 +1,11 @@
-"""TQC to a fused engine: SAC whose critics learn quantiles."""
+"""TQC for fused engines (see recipe.py): SAC whose critics learn quantiles."""
 
 from stride.agents.engines.plan.sac import SACRecipe
 from stride.agents.tqc import TQC
 
 
 class TQCRecipe(SACRecipe):
-    """Nets and draws: those of SAC; a critic's head has an output for each quantile."""
+    """Nets and random numbers as for SAC; a critic's head has one output for each quantile."""
 
     agent: TQC
 
