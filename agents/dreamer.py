@@ -179,7 +179,7 @@ class Dreamer(Agent):
 
     @torch.no_grad()
     def imagine(self, state: State, of_guess: Tensor, of_action: Tensor) -> tuple[Tensor, Tensor]:
-        """Imagine H steps from K states; -> (features [H + 1, K, ..], actions in all but the last of them [H, K, ..])"""
+        """Imagine H steps from K states; -> (features [H + 1, K, ..], actions in all but the last one [H, K, ..])"""
         policy = self.policy
         features = [state.features]
         actions = []

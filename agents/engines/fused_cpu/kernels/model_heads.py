@@ -24,7 +24,7 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
     tanh,
 )
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.networks.heads import LEAST_STD
+from stride.agents.networks.heads import MIN_STD
 from stride.utils.kernel_cache import njit
 
 LOG_PROB = 0.5 * math.log(2 * math.pi)  # constants of a normal number
@@ -63,7 +63,7 @@ def choose(logits: int, options: int, u: int, hot: int, numbers: int, row: int) 
 def sample_numbers(outputs: int, count: int, normals: int, encoded: int, rows: int) -> None:
     """Numbers about a bounded mean, as rows; encoded they are cut at +-1, as worlds do."""
     for k in range(count):
-        std = LEAST_STD + (1.0 - LEAST_STD) * sigmoid(load(outputs, count + k) + 2.0)
+        std = MIN_STD + (1.0 - MIN_STD) * sigmoid(load(outputs, count + k) + 2.0)
         number = tanh(load(outputs, k)) + std * load(normals, k)
         store(outputs, k, number)
         store(encoded, k, -larger(-larger(number, splat(-1.0)), splat(-1.0)))
@@ -110,7 +110,7 @@ def slopes_of_numbers(
     for k in range(count):
         mean = tanh(load(outputs, k))
         on = sigmoid(load(outputs, count + k) + 2.0)
-        std = LEAST_STD + (1.0 - LEAST_STD) * on
+        std = MIN_STD + (1.0 - MIN_STD) * on
         z = (load(vectors, k) - mean) / std
         log_std = log(std)
         entropy = log_std + ENTROPY
@@ -118,7 +118,7 @@ def slopes_of_numbers(
         store(loss, 0, load(loss, 0) + credit * (z * z * 0.5 + log_std + LOG_PROB) - entropy_weight * entropy)
         store(out, k, -(credit * z / std) * (1.0 - mean * mean))
         std_slope = (credit * (1.0 - z * z) - entropy_weight) / std
-        store(out, count + k, std_slope * (1.0 - LEAST_STD) * on * (1.0 - on))
+        store(out, count + k, std_slope * (1.0 - MIN_STD) * on * (1.0 - on))
 
 
 # --- numbers as chances of bins
