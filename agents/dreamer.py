@@ -154,7 +154,7 @@ class Dreamer(Agent):
         critic:   E[w (L(R) + slow_coef L(v_slow))],  L = two-hot cross-entropy, v_slow of the slow copy of the critic
 
         R are `arrival_returns`. The weight w [H, K] is the probability that the episode still goes on where the action
-        is chosen: `alive` [K] (0 for terminal states) at the start, then times discounts that the model predicts.
+        is chosen, with discounts: `alive` [K] (0 for terminal states) at the start, then times gamma P(goes on).
         `of_guess`, `of_action`: uniforms of `DreamerDraws`.
         """
         policy, live, two_hot = self.policy, self.live, self.policy.model.two_hot

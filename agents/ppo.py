@@ -181,7 +181,7 @@ class PPO(Agent):
         )
 
     def update(self, batch: PPOBatch) -> None:
-        """Make one step on the loss L^CLIP + vf_coef L^VF - ent_coef S (entropy S), and log its parts."""
+        """Make one step on the loss -L^CLIP + vf_coef L^VF - ent_coef S (entropy S), and log its parts."""
         live = self.live
         judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         log_ratio = judgement.log_prob - batch.log_prob_old

@@ -9,7 +9,6 @@ from gymnasium import Space, spaces
 from stride.utils.user_error import UserError
 
 ARROWS = ("left", "right", "up", "down")
-# parts of the names of actions that do nothing
 IDLE_WORDS = ("nothing", "none", "noop", "no-op", "coast", "idle", "wait", "do not", "don't")
 QUIT_KEYS = ("escape", "q")
 
@@ -19,10 +18,7 @@ class Quit(KeyboardInterrupt):
 
 
 class Steering:
-    """Maps pressed keys to actions of a space: at most 10 choices, or 1 or 2 bounded numbers; else UserError.
-
-    `names`: a name for each choice, such as ["left", "nothing", "right"].
-    """
+    """Maps keys to actions: up to 10 choices with `names` such as ["left", "nothing"], or 1 or 2 bounded numbers."""
 
     def __init__(self, space: Space[object], names: Sequence[str]) -> None:
         if isinstance(space, spaces.Discrete) and space.n <= 10:
@@ -62,7 +58,6 @@ class Steering:
         return self.first + self._last
 
     def _arrows(self, index: int) -> list[str]:
-        """Return the arrow keys whose name is part of the action's name."""
         return [arrow for arrow in ARROWS if arrow in self.names[index]]
 
 
