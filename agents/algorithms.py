@@ -1,6 +1,6 @@
-"""Which class an algorithm's name stands for, and its agent in plain torch.
+"""The table of algorithms: the class for each `algo_id`, and `make_agent`, which builds an agent in plain torch.
 
-agents/engines/choice.py builds agents with faster engines that play and learn for them.
+agents/engines/choice.py calls it, and adds a faster engine that plays and learns for the agent.
 """
 
 from collections.abc import Callable
@@ -36,12 +36,16 @@ ALGORITHMS: dict[str, type[Agent]] = {
     "dreamer": Dreamer,
     "planet": PlaNet,
 }
-for _name, _agent in ALGORITHMS.items():  # its keys are those of the class its `config` is declared to be
+# the annotation `config: PPOConfig` of an agent class says which dataclass has the keys of the algorithm
+for _name, _agent in ALGORITHMS.items():
     register_algorithm(_name, get_annotations(_agent)["config"])
 
 
 def find_agent(algo_id: str) -> type[Agent]:
-    """The class of a name: a row of the table, or a user's own class, whose config keys were read before."""
+    """Return the agent class for an `algo_id`: a row of ALGORITHMS, or a user's own class (`module:Name` or a plugin).
+
+    UserError if there is no such class, or it is not a subclass of Agent.
+    """
     if algo_id in ALGORITHMS:
         return ALGORITHMS[algo_id]
     agent_class = find("algo_id", "algorithms", algo_id)
@@ -51,10 +55,10 @@ def find_agent(algo_id: str) -> type[Agent]:
 
 
 def make_agent(config: Config, envs: VecEnv, rank: int = 0) -> Agent:
-    """The agent of a config, on these worlds, in plain torch whatever engine is configured. Resets the worlds.
+    """Build the agent of a config in plain torch, whatever engine is configured. Resets the environments.
 
-    Its weights follow from config.seed alone, whatever the number of threads. UserError where the memory would
-    not fit, or where the config asks for a policy that cannot be.
+    The first weights depend on config.seed only, not on the number of threads. `rank` is the number of the shard.
+    UserError if the memory would not fit, or if the policy does not fit the environment.
     """
     with one_thread():
         make: Callable[..., Agent] = find_agent(config.algo_id)

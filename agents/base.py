@@ -1,13 +1,13 @@
-"""The base of every agent: a LightningModule whose batch is a tick. One tick is one iteration: collect, then learn.
+"""The base class of every agent: a LightningModule for which one batch is one iteration ("tick"): collect, then learn.
 
-On-policy: collect a rollout, learn from it in a few passes, forget it. Off-policy: collect a few steps, learn what
-`Ratio` says is due from all that is remembered. World models: like off-policy, over sequences. An algorithm writes
+On-policy agents collect a rollout, learn from it in a few passes and forget it. Off-policy agents collect a few steps,
+then make the updates that `Ratio` says are due, from a replay memory; world models likewise. An algorithm writes
 
     iteration()      WHEN: collect, then learn
-    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; a socket may replace it
+    learn(work)      HOW OFTEN: epochs x minibatches, or n updates; an engine may replace it
     update(batch)    WHAT: loss -> descend -> metrics
 
-and `configure_optimizers()` where it learns more than its policy's parameters, or none.
+and `configure_optimizers()` if it learns more than its policy's parameters, or has no gradient.
 """
 
 import logging
@@ -38,25 +38,25 @@ from stride.utils.counter_rng import Key
 from stride.utils.user_error import NumbersError, UserError
 
 CHECKPOINT_VERSION = 1
-TICKS = 1 << 31  # Lightning's epoch is only a container: ours are counted by `progress`
-PHASES = ("collect", "learn", "evaluate", "save")  # the phases whose seconds are counted, each by its caller
-Rated = tuple[list[nn.Parameter], float]  # parameters, and the factor of their learning rate
-SKIPS = 100  # iterations without learning, one after the other, at which a training ends
+MAX_TICKS = 1 << 31  # length of Lightning's only epoch, never reached; `progress` counts our iterations and epochs
+PHASES = ("collect", "learn", "evaluate", "save")  # phases whose seconds the stopwatch counts; the caller starts it
+ScaledPart = tuple[list[nn.Parameter], float]  # parameters, and what their learning rate is multiplied by
+MAX_SKIPPED = 100  # iterations in a row without learning, after which a training ends with an error
 
 log = logging.getLogger("stride")
 
 
 class Passes(NamedTuple):
-    """The passes over a rollout that is being learnt from, for whoever looks on."""
+    """How far the passes over the present rollout have come; the console shows it."""
 
     done: int
     total: int
     begun: float
-    """perf_counter() of the first"""
+    """time.perf_counter() when the first pass began"""
 
 
 class Stateful(Protocol):
-    """A part whose state a checkpoint must hold."""
+    """A part of an agent whose state is stored in checkpoints."""
 
     def state_dict(self) -> dict: ...
 
@@ -64,7 +64,7 @@ class Stateful(Protocol):
 
 
 class Agent(L.LightningModule):
-    """Owns policy, collector, memory, engine, metrics and the clock. Subclasses are few levels deep."""
+    """Owns the policy, collector, memory, engine, metrics and counters of a training. Algorithms are subclasses."""
 
     def __init__(
         self,
@@ -78,70 +78,71 @@ class Agent(L.LightningModule):
         rank: int = 0,
         storage: str = "ram",
     ) -> None:
+        """`rows`, `slots`: time steps, and final observations, that the memory has for each environment.
+
+        `replayed`: a replay memory, not one rollout. `keep_terminal`: store final observations of terminations, too.
+        """
         super().__init__()
         self.automatic_optimization = False
         self.config = config
         self.policy = policy
         self.rank = rank
         self.shard: SingleShard = SINGLE
-        self.shard_group: ShardGroup | None = None  # of shard 0, where there are several
-        self.own_optimizer: Optimizer | None = None  # of a shard that no trainer knows
-        self.shards_loaded: list[dict] | None = None  # from a checkpoint, until the training begins
-        self.live = SimpleNamespace(**vars(config))  # values that schedules change; the rest stays as configured
+        self.shard_group: ShardGroup | None = None  # shard 0 of several has it, and runs them all
+        self.own_optimizer: Optimizer | None = None  # of a shard other than 0, which has no Lightning trainer
+        self.shards_loaded: list[dict] | None = None  # states of the shards in a checkpoint, until the training begins
+        self.live = SimpleNamespace(**vars(config))  # the config, with the present values of scheduled keys
         for name, schedule in config.schedules().items():
             setattr(self.live, name, schedule.at(0, config.max_timesteps))
-        self.to(envs.device)  # `policy` is there already; this tells Lightning
+        self.to(envs.device)  # the policy is on it already; this sets Lightning's `self.device`
         self.collector = Collector(envs, policy, config.seed)
         example = self.collector.example()
         check_iteration(config, example, policy.draws, rows, slots)
-        frames = config.frame_stack if replayed else 1  # a rollout is short: its observations are kept as they come
-        carry = () if replayed else self.collector.carry  # a replay's final observations are not valued by a policy
+        frames = config.frame_stack if replayed else 1  # a rollout is short: it stores complete stacks of frames
+        carry = () if replayed else self.collector.carry  # a replay memory stores no carry with final observations
         self.memory = Memory(example, carry, rows, slots, config.seed, rank, keep_terminal, replayed, storage, frames)
         self.engine: Engine = eager()
         self.metrics = Metrics(example.reward.device, check_logged)
         self.parts: dict[str, Stateful] = {"collector": self.collector, "memory": self.memory, "metrics": self.metrics}
-        # the clock, and at which env step the last row of metrics was exported
+        # the counters of the training; `exported` is the env step of the last exported row of metrics
         self.progress = {"iterations": 0, "env_steps": 0, "updates": 0, "exported": 0}
-        self.counter: Tensor | None = None  # iterations, int64 [] on the device, where a graph reads them
-        self.loads = 0  # how often a state was loaded, after which tensors are stored elsewhere
+        self.counter: Tensor | None = None  # copy of progress["iterations"] on the device, int64 [], for CUDA graphs
+        self.loads = 0  # how often a checkpoint was loaded; each load gives tensors new addresses
         self.stopwatch = stopwatch(envs.device, PHASES)
-        self.far = envs.device.type != "cpu"  # to look at a number of the training is to wait for a device
-        # flags on the device: something was not finite; it was in what was collected; it was in the loss
+        self.far = envs.device.type != "cpu"  # then the host waits for the device when it reads a number
+        # flags on the device, for one iteration: anything was non-finite; a collected row was; a loss was
         self.broken, self.poisoned, self.lost = torch.zeros(3, dtype=torch.bool, device=envs.device)
         self.guarded = config.nan_guard != "off"
-        self.skipped = 0  # iterations without learning, one after the other
+        self.skipped = 0  # iterations in a row without learning
         self.accumulate = config.accumulate if isinstance(config, RolloutConfig) else 1
-        self.accumulated = 0  # minibatches since the last step
-        self.collected = 0  # steps of this iteration
-        self.passes: Passes | None = None  # while a rollout is learnt from
+        self.accumulated = 0  # minibatches since the last optimizer step
+        self.collected = 0  # steps per environment in this iteration
+        self.passes: Passes | None = None  # None outside `learn`
 
     def iteration(self) -> None:
-        """One tick: WHEN to collect and to learn. Calls `collect` and `learn_from`, never Lightning.
+        """Run one tick: call `collect` and `learn_from` (WHEN), and never Lightning.
 
-        Afterwards env_steps and updates are counted; iterations are counted by the caller. It must not wait for the
-        device, nor raise for a number that is not finite: flags are checked after it.
+        These two count env_steps and updates; `tick`, the caller, counts iterations. An iteration must not wait for the
+        device, nor raise an error for a non-finite number: `tick` checks the flags after it.
         """
         raise NotImplementedError
 
-    def learn(self, work: Any) -> None:  # a Rollout to some, a number to others: they narrow it, `object` forbids that
-        """HOW OFTEN: from the work to minibatches, each an `update`.
-
-        The meaning of learning: a socket that replaces it must give the same numbers within rounding.
-        """
+    def learn(self, work: Any) -> None:  # Any, because subclasses narrow the type: a Rollout, or a number of updates
+        """Make every `update` of this work (HOW OFTEN). An engine that replaces it gives the same up to rounding."""
         raise NotImplementedError
 
     def join(self, shard: SingleShard) -> None:
-        """Become this shard: its draws, and means over all shards."""
+        """Make this agent one of several shards: it draws as shard `number`, and averages over all shards."""
         self.shard = self.collector.shard = shard
         self.rank = shard.number
 
     def configure_optimizers(self) -> Optimizer | None:
-        """By default the optimizer of the config, over all parameters of the policy."""
+        """Return the optimizer that the config names, over all parameters of the policy; algorithms may override it."""
         return build_optimizer(self.config, list(self.policy.parameters()), self.live.policy_lr)
 
     @property
     def epoch(self) -> int:
-        """Finished epochs by our own clock."""
+        """Number of finished epochs, of `epoch_iterations` iterations each."""
         return self.progress["iterations"] // self.config.epoch_iterations
 
     @property
@@ -151,18 +152,18 @@ class Agent(L.LightningModule):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds of this process, by phase; waits for a GPU that is still busy."""
+        """Seconds this process has spent in each of PHASES; waits for a GPU that is still busy."""
         return self.stopwatch.read()
 
     def key(self, purpose: int, index: int | Tensor) -> Key:
-        """Names a table of draws of this agent."""
+        """Return the key of a table of random numbers: the config's seed, their purpose, this shard, and an index."""
         return Key(self.config.seed, purpose, self.rank, index)
 
     def collect(self, steps: int) -> None:
-        """Play `steps` steps in every world into the memory; counts env steps and seconds.
+        """Play `steps` steps in every environment into the memory; count env steps and seconds.
 
-        Where nan_guard is on, rows that are not finite raise flags on the device; nothing is raised here, and updates
-        on them do nothing.
+        With nan_guard, non-finite rows set the flags `poisoned` and `broken` on the device. No error is raised here,
+        but no update of this iteration changes any weight.
         """
         start_mark = self.stopwatch.begin()
         self.engine.play.collect(self, steps)
@@ -170,44 +171,41 @@ class Agent(L.LightningModule):
         if self.guarded:
             flags = self.poisoned, self.broken
             flag_non_finite(self.memory, steps, *flags)
-            if self.shard.count > 1:  # no shard learns from a rollout with such a row in any shard
+            if self.shard.count > 1:  # a non-finite row in one shard: no shard learns
                 for flag, count in zip(flags, self.shard.sum(torch.stack(flags).int()), strict=True):
                     flag.copy_(count)
         self.progress["env_steps"] += steps * self.memory.num_envs * self.shard.count
         self.stopwatch.end("collect", start_mark)
 
     def learn_from(self, work: object) -> None:
-        """Learn from `work`, a Rollout or how many updates are due; counts seconds, not updates.
-
-        It may be views into the memory, valid until the next `collect`.
-        """
+        """Learn from `work`: a number of updates, or a Rollout (views, valid until the next `collect`)."""
         start_mark = self.stopwatch.begin()
         self.engine.learn.learn(self, work)
         self.stopwatch.end("learn", start_mark)
 
     @property
     def optimizer(self) -> Optimizer:
-        """The one optimizer of an agent that has one; Lightning's wrapper costs time and counts what we do not use."""
+        """The agent's optimizer, without Lightning's wrapper, which costs time and counts what we do not use."""
         optimizer = self.own_optimizer or self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizer, Optimizer)
         return optimizer
 
     def descend(self, optimizer: Optimizer, loss: Tensor, max_norm: float | None, skip: Tensor | None = None) -> Tensor:
-        """One clipped gradient step; nothing changes where `skip` or where the gradient is not a number.
+        """Make one optimizer step on `loss` [], with the gradient clipped to `max_norm` (None: not clipped).
 
-        Returns the norms of the parameters' gradients before clipping, in the optimizer's order.
+        Nothing changes if the flag `skip` [] is set or the gradient is non-finite. Returns `step`'s gradient norms.
         """
         values = self.differentiate(optimizer, {"loss": loss})
         return self.step(optimizer, values["loss"], max_norm, skip)
 
     def differentiate(self, optimizer: Optimizer, values: dict[str, Tensor], loss: str = "loss") -> dict[str, Tensor]:
-        """Compute the gradients of `values[loss]`, or add them to those of the minibatches since the last step.
+        """Compute the gradients of `values[loss]`, added to those of earlier minibatches since the last step.
 
-        Where there are several shards, gradients that a step follows, and all values, become means over all shards.
+        Returns `values`. With several shards these, and gradients before a step, become means over all shards.
         """
         parameters = parameters_of(optimizer)
         if not self.accumulated:
-            for parameter in parameters:  # zero_grad without its record for the profiler
+            for parameter in parameters:  # as zero_grad, but without its costly profiler record
                 parameter.grad = None
         (values[loss] if self.accumulate == 1 else values[loss] / self.accumulate).backward()
         self.accumulated = (self.accumulated + 1) % self.accumulate
@@ -220,14 +218,14 @@ class Agent(L.LightningModule):
         return values
 
     def step(self, optimizer: Optimizer, loss: Tensor, max_norm: float | None, skip: Tensor | None = None) -> Tensor:
-        """The step after `differentiate`, as `descend` makes it.
+        """Make the step that follows `differentiate`; return the norm of each parameter's gradient before clipping.
 
-        While `accumulate` minibatches are gathered only gradients change, and neither the step nor `updates` counts.
-        `updates` also counts a step that a flag made nothing: the host does not know.
+        With the key `accumulate` only every accumulate-th call makes a step and counts it in progress["updates"].
+        A step that a flag turned into nothing is counted, too, because the host does not read the flag.
         """
         gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
         norms = torch.stack(torch._foreach_norm(gradients))
-        if not self.accumulated:  # the step comes with the last of these minibatches
+        if not self.accumulated:  # this was the last of `accumulate` minibatches
             total_norm = norms.norm()
             if max_norm is not None:
                 torch._foreach_mul_(gradients, (max_norm / (total_norm + 1e-6)).clamp(max=1.0))
@@ -236,11 +234,11 @@ class Agent(L.LightningModule):
         return norms
 
     def _unsound(self, loss: Tensor, total: Tensor, skip: Tensor | None) -> Tensor:
-        """Whether a step must not be made; notes on the device what is not finite, unless nobody checks it."""
+        """Return whether this step must change nothing, [] bool; with nan_guard, also set `lost` and `broken`."""
         if not self.guarded:
             return torch.zeros_like(self.broken) if skip is None else skip
         value = loss.detach()
-        lost = value - value != 0  # 0 where it is finite, else NaN: two operations, where isfinite takes four
+        lost = value - value != 0  # x - x is 0 if x is finite, else NaN: 2 operations; isfinite needs 4
         bad_step = lost | (total - total != 0)
         if skip is not None:
             lost = lost & ~skip
@@ -251,7 +249,7 @@ class Agent(L.LightningModule):
         return unsound if skip is None else unsound | skip
 
     def train_dataloader(self) -> range:
-        return range(TICKS)  # sized, so Lightning does not prefetch; nobody looks at the number
+        return range(MAX_TICKS)  # has a length, so Lightning does not prefetch; the numbers are not used
 
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:
@@ -260,7 +258,7 @@ class Agent(L.LightningModule):
             log.info(str(self.memory))
 
     def training_step(self, dataloader_iter: Iterator[int]) -> None:
-        # by taking the tick itself from an argument of this name an agent is spared Lightning's batch hooks: -40 us
+        # an argument of this name makes Lightning leave out its batch hooks, which saves 40 us a tick
         next(dataloader_iter)
         (self.shard_group or self).tick()
 
@@ -273,7 +271,7 @@ class Agent(L.LightningModule):
             self.shard_group.end()
 
     def tick(self) -> None:
-        """An iteration and its count; errors for what it met."""
+        """Run and count one iteration; then raise an error if a flag says that something went wrong in it."""
         self.collected = 0
         self.iteration()
         self.progress["iterations"] += 1
@@ -289,19 +287,19 @@ class Agent(L.LightningModule):
                 f"{self.config.env_id} truncates episodes before its time limit of "
                 f"{self.collector.envs.time_limit:,} steps: the memory was extended for their last observations"
             )
-        if overflowed:  # of compiled worlds, which end as they declare
+        if overflowed:  # only compiled environments: they promise their time limit, others may cut earlier
             raise RuntimeError(f"{self.config.env_id} truncates episodes more often than its declared time limit")
         if wrong:
             raise wrong_action(self.collector.envs)
 
     def _flags(self) -> list[bool]:
-        """Broken, overflowed, and an action that no world takes, in one copy: the only wait of an iteration."""
-        wrong = self.collector.envs.wrong  # None where the worlds check actions themselves
+        """Return [broken, overflowed, wrong action] in one copy to the host, an iteration's only wait for a GPU."""
+        wrong = self.collector.envs.wrong  # None if environments check actions themselves
         flags = (self.broken, self.memory.overflowed, torch.zeros_like(self.broken) if wrong is None else wrong)
         return torch.cat([flag.view(1).bool() for flag in flags]).cpu().tolist()
 
     def _not_a_number(self) -> None:
-        """Something in this iteration was not finite, and no update learnt from it: stop, or go on without it."""
+        """Handle a non-finite number, which no update has used: raise NumbersError, or go on without it."""
         steps = min(self.collected, self.memory.rows)
         env_steps = self.progress["env_steps"]
         bad_number = locate_non_finite(self.memory, steps, env_steps, self, bool(self.lost))
@@ -312,8 +310,8 @@ class Agent(L.LightningModule):
             raise NumbersError(problem)
         if self.config.nan_guard == "stop":
             raise NumbersError(f"{problem}; the weights are unchanged")
-        if self.skipped >= SKIPS:
-            raise NumbersError(f"{problem}; {SKIPS} iterations in a row were skipped")
+        if self.skipped >= MAX_SKIPPED:
+            raise NumbersError(f"{problem}; {MAX_SKIPPED} iterations in a row were skipped")
         if self.skipped in (1, 10) and self.shard.number == 0:
             log.warning(f"{problem}; its updates were skipped (nan_guard: skip)")
         if self.memory.replayed:
@@ -322,7 +320,7 @@ class Agent(L.LightningModule):
             flag.zero_()
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        for name in ("state_dict", "optimizer_states"):  # a file does not show where an engine stores tensors
+        for name in ("state_dict", "optimizer_states"):  # files must not depend on how an engine stores tensors
             if name in checkpoint:
                 checkpoint[name] = plain(checkpoint[name])
         for group in groups(checkpoint):
@@ -343,7 +341,7 @@ class Agent(L.LightningModule):
             raise UserError(f"the checkpoint has version {state['version']}, this Stride reads {CHECKPOINT_VERSION}")
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
-        for group in groups(checkpoint):  # a file knows no device; these become the optimizer's own
+        for group in groups(checkpoint):  # files have no device, but the optimizer takes over these settings
             if "capturable" in group:
                 group["capturable"] = self.far
         self.progress.update(state["progress"])
@@ -352,7 +350,7 @@ class Agent(L.LightningModule):
 
 
 def plain(state: object) -> object:
-    """A copy on the CPU with every tensor in memory of its own, row by row; dicts and lists are new, too."""
+    """Return a deep copy of dicts, lists and tensors, with each tensor contiguous on the CPU and sharing no memory."""
     if isinstance(state, Tensor):
         return state.detach().clone(memory_format=torch.contiguous_format).cpu()
     if isinstance(state, dict):
@@ -361,21 +359,21 @@ def plain(state: object) -> object:
 
 
 def groups(checkpoint: dict) -> list[dict]:
-    """The settings of its optimizers' parameters; an agent without a gradient has none."""
+    """Return the param_groups of all optimizers in a checkpoint; [] for an agent without an optimizer."""
     return [group for state in checkpoint.get("optimizer_states", ()) for group in state.get("param_groups", ())]
 
 
 def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:
-    """The optimizer a config names; fused where torch has it: that one, and LaProp, can skip a step without a sync.
+    """Return the optimizer that the config names; torch's fused versions and LaProp can skip a step without a sync.
 
-    `lr` may be a number [] beside the parameters, to be overwritten: a CUDA graph reads it anew in each replay.
+    `lr` may be a tensor [] on the device, which is overwritten later: a CUDA graph reads it in each replay.
     """
-    capturable = parameters[0].device.type != "cpu"  # then the counters are there, too: nothing is copied in a step
-    first = {name: schedule.at(0, config.max_timesteps) for name, schedule in config.schedules().items()}
-    common: dict[str, Any] = {"lr": lr, "weight_decay": first.get("weight_decay", config.weight_decay)}
+    capturable = parameters[0].device.type != "cpu"  # step counters on the GPU: no copies in a step
+    first_values = {name: schedule.at(0, config.max_timesteps) for name, schedule in config.schedules().items()}
+    common: dict[str, Any] = {"lr": lr, "weight_decay": first_values.get("weight_decay", config.weight_decay)}
     if config.optimizer == "sgd":
         return torch.optim.SGD(parameters, **common, fused=True)
-    common["eps"] = first.get("optimizer_eps", config.optimizer_eps)
+    common["eps"] = first_values.get("optimizer_eps", config.optimizer_eps)
     match config.optimizer:
         case "adamw":
             return torch.optim.AdamW(parameters, **common, fused=True, capturable=capturable)
@@ -389,8 +387,8 @@ def build_optimizer(config: Config, parameters: list[nn.Parameter], lr: float | 
             return LaProp(parameters, **common, clip=config.adaptive_clip, warmup=config.lr_warmup)
 
 
-def scaled_optimizer(config: Config, parts: Sequence[Rated], lr: float | Tensor) -> Optimizer:
-    """As build_optimizer, over all parts in their order; each learns by so many times the rate."""
+def scaled_optimizer(config: Config, parts: Sequence[ScaledPart], lr: float | Tensor) -> Optimizer:
+    """Return the optimizer that the config names, over all parts in order, each with its factor of the rate `lr`."""
     optimizer = build_optimizer(config, [parameter for part, _ in parts for parameter in part], lr)
     [common] = optimizer.param_groups
     if any(scale != 1 for _, scale in parts):

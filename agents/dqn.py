@@ -1,4 +1,8 @@
-"""DQN: targets and losses as pure functions, then the agent (Mnih et al. 2015, and the switches of its config)."""
+"""Deep Q-network, DQN (Mnih et al. 2015): the losses as pure functions, then the agent.
+
+Keys of the config add double Q-learning, dueling networks, prioritized replay, n-step returns and quantiles (QR-DQN).
+Letters in shapes: B samples, A actions, K quantiles.
+"""
 
 from copy import deepcopy
 from itertools import zip_longest
@@ -18,32 +22,37 @@ from stride.agents.returns import td_target
 from stride.config.schema import DQNConfig
 from stride.envs_fast.vec_env import VecEnv
 
-LOGGED = 8  # every so many updates more than the loss is logged: means of 64 numbers cost as much as products
+LOG_EVERY = 8  # updates between two logs of values and norms: small means cost as much time as products of matrices
 
 
 def huber(error: Tensor, limit: float | None) -> Tensor:
-    """error^2 / 2, beyond `limit` a straight line of that slope."""
+    """Huber loss of each error e, in its shape: e^2 / 2 if |e| <= c, else c (|e| - c / 2), with c = `limit`.
+
+    `limit` None: e^2 / 2 everywhere; 0: 0 everywhere.
+    """
     if limit is None:
         return error.square() / 2
-    if limit == 0:  # where a schedule may end
+    if limit == 0:  # a schedule may end at 0, which F.huber_loss refuses
         return 0 * error
     return F.huber_loss(error, error.new_zeros(()).expand_as(error), reduction="none", delta=limit)
 
 
 def quantile_loss(quantiles: Tensor, target: Tensor, limit: float | None) -> Tensor:
-    """Quantile regression, [..., B]: [..., B, K] to samples [B, M], tau_i = (i + 1/2) / K (Dabney et al. 2018).
+    """Quantile Huber loss of QR-DQN (Dabney et al. 2018). -> [..., B]
 
-    sum over i of mean over j of |tau_i - 1{target_j < quantile_i}| * huber(target_j - quantile_i) / limit
+    sum over i of E_j[|tau_i - 1{u_ij < 0}| huber(u_ij) / kappa],  u_ij = target_j - quantile_i,  tau_i = (i + 1/2) / K
+
+    `quantiles` [..., B, K], i = 0 .. K - 1; `target` [B, M]: samples of the return, j = 0 .. M - 1; `limit` is kappa.
     """
     k = quantiles.shape[-1]
     tau = (torch.arange(k, device=quantiles.device) + 0.5) / k
-    error = target[..., None, :] - quantiles[..., :, None]
+    error = target[..., None, :] - quantiles[..., :, None]  # [..., B, K, M]
     asymmetry = torch.where(error.detach() < 0, 1 - tau[:, None], tau[:, None])
     return (asymmetry * huber(error, limit) / (limit or 1.0)).mean(-1).sum(-1)
 
 
 class DQN(Agent):
-    """Steps into a replay memory, updates at the pace of `Ratio`, a target network that follows by env steps."""
+    """Play into a replay memory, make the updates that are due (`Ratio`); the target network follows by env steps."""
 
     config: DQNConfig
     policy: QPolicy
@@ -71,7 +80,7 @@ class DQN(Agent):
         self.learn_from(self.ratio.due(now - before, now, self.memory.ready(self.config.n_step + 1)))
 
     def follow(self, times: int) -> None:
-        """Move the target network towards the network, `times` times at once."""
+        """Move the target network towards the network by the fraction tau, `times` times in one operation."""
         if times:
             move_towards(self.target, self.policy.network, 1 - (1 - self.live.tau) ** times)
 
@@ -79,7 +88,7 @@ class DQN(Agent):
         config, live = self.config, self.live
         self.renew_statistics()
         for transitions in self.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta):
-            # the target network does not change meanwhile: without double_q all targets can be computed at once
+            # the target network does not change here, so without double_q one pass computes the targets of all batches
             targets = [] if config.double_q else self.judge(transitions).split(config.batch_size)
             batches = in_order(transitions, config.batch_size)
             losses = [self.update(batch, target) for batch, target in zip_longest(batches, targets)]
@@ -89,24 +98,24 @@ class DQN(Agent):
         learn_statistics(self, self.config, self.policy.network, self.target)
 
     def update(self, batch: Transitions, target: Tensor | None) -> Tensor:
-        """One step on a batch; `target` [B] or [B, K], None where it must be computed first. -> the loss"""
+        """Make one step on a batch and return its loss []; `target` [B] or [B, K], None: compute it here."""
         target = self.judge(batch) if target is None else target
         moments, relative = self.value_scale.learn(target), self.value_scale.relative
         q = pick(self.policy.network(batch.obs), batch.action)
         limit = self.live.huber
-        if self.config.quantiles:  # priorities need one error for each row: that of the means
+        if self.config.quantiles:  # priorities need one error [B] for each row: the difference of the means
             losses = quantile_loss(relative(q), relative(target), limit)
             error = (target.mean(-1) - q.mean(-1)).detach()
         else:
             difference = target - q
             losses = huber(relative(difference), limit)
             error = difference.detach()
-        # the weight makes up for uneven draws (Schaul et al. 2016); it is 1 where they are even
+        # the weight corrects the bias of draws by priority (Schaul et al. 2016); it is 1 for uniform draws
         loss = (batch.weight * losses).mean()
         norms = self.descend(self.optimizer, loss, self.live.max_grad_norm)
         if self.memory.priorities:
             self.memory.priorities.update(batch.row_id, error)
-        if self.progress["updates"] % LOGGED == 0:
+        if self.progress["updates"] % LOG_EVERY == 0:
             self.metrics.add(
                 {
                     "train/value/q": q.mean(),
@@ -120,7 +129,10 @@ class DQN(Agent):
 
     @torch.no_grad()
     def judge(self, batch: Transitions) -> Tensor:
-        """The targets of the actions taken, by the target network: [B], or quantiles [B, K]."""
+        """Return the targets r + discount Q_target(s', a*) [B], or their quantiles [B, K].
+
+        a* = argmax Q_target(s', a), with double_q argmax Q(s', a) of the online network (van Hasselt et al. 2016).
+        """
         next_q = self.target(batch.next_obs)
         if self.config.double_q:
             choosing = self.policy.network.mean(batch.next_obs)

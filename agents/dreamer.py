@@ -1,4 +1,8 @@
-"""Dreamer: a world model from remembered sequences, actor and critic from what it imagines (Hafner et al. 2023)."""
+"""DreamerV3 (Hafner et al. 2023): a world model learns from replayed sequences, actor and critic from imagined ones.
+
+Letters in shapes: L steps of a replayed sequence, B sequences, K imagined starts, H imagined steps, S categorical
+variables of the model's state.
+"""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,13 +22,14 @@ from stride.config.schema import DreamerConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.counter_rng import EXPLORE, uniforms
 
-LOW, HIGH = 0.05, 0.95  # the quantiles between which returns are said to range
+RANGE_QUANTILES = (0.05, 0.95)  # the range of returns is the distance between these quantiles
 
 
 def arrival_returns(reward: Tensor, discount: Tensor, value: Tensor, lam: float) -> Tensor:
-    """R_t = r_t + d_t ((1 - lam) v_t + lam R_t+1), the last with R = v; all [H, ...] and of the state arrived at.
+    """Lambda-returns R_t = r_t + d_t ((1 - lam) v_t + lam R_t+1), where v stands for R after the last one. -> [H, ...]
 
-    So R_t is the return of the state before: the reward on arrival, and the discounted return from there.
+    `reward` r_t, `discount` d_t and `value` v_t [H, ...] are those of the state that step t arrives at. So R_t is the
+    return of the state before it: the reward on arrival, plus the discounted return from there.
     """
     immediate = reward + discount * (1 - lam) * value
     weight = lam * discount
@@ -37,7 +42,7 @@ def arrival_returns(reward: Tensor, discount: Tensor, value: Tensor, lam: float)
 
 
 class ReturnRange(nn.Module):
-    """A slow average of the distance between the 5th and the 95th percentile of the returns."""
+    """A slow average of the distance between the 5th and the 95th percentile of returns: the paper's S."""
 
     value: Tensor
 
@@ -47,25 +52,25 @@ class ReturnRange(nn.Module):
 
     @torch.no_grad()
     def learn(self, returns: Tensor, rate: float) -> Tensor:
-        """Average these returns in, unless one is not finite; -> the number by which advantages are divided."""
+        """Average these returns in, unless one is non-finite; return max(1, S) [], the divisor of advantages."""
         ordered = returns.flatten().sort().values
-        low_return, high_return = (ordered[round(quantile * (len(ordered) - 1))] for quantile in (LOW, HIGH))
+        low_return, high_return = (ordered[round(quantile * (len(ordered) - 1))] for quantile in RANGE_QUANTILES)
         all_finite = returns.isfinite().all()
         self.value.lerp_(torch.where(all_finite, high_return - low_return, self.value), rate)
         return self.value.clamp(min=1.0)
 
 
 class DreamerDraws(NamedTuple):
-    """All randomness of an update, as uniforms; K starts, H steps imagined from every start."""
+    """All random numbers of an update, uniform in [0, 1)."""
 
     posterior: Tensor
-    """[L, B, S], with `stoch: 0` [L, B, 1]"""
+    """[L, B, S] for the model's states of the batch; with `stoch: 0` [L, B, 1]"""
     starts: Tensor
-    """[L * B], of which the largest K are taken"""
+    """[L * B], one for each state of the batch; imagination starts from those with the K largest"""
     guess: Tensor
-    """[H, K, S]"""
+    """[H, K, S] for the imagined states"""
     action: Tensor
-    """[H, K, numbers of an action]"""
+    """[H, K, draws of an action] for the imagined actions"""
 
 
 class Dreamer(Agent):
@@ -88,19 +93,19 @@ class Dreamer(Agent):
         collect_and_learn(self, self.config.train_freq, self.ratio, self.config.batch_length + 1)
 
     def learn(self, updates: int, losses: "DreamerLosses | None" = None) -> None:
-        """Make updates by these losses; an engine passes its own, by default they are this class's, in torch."""
+        """Make this many updates. `losses`: what computes the losses, such as an engine; None: this class, in torch."""
         size, length = self.config.batch_size, self.config.batch_length
         self.metrics.add_all(
             [self.update(self.memory.sequences(size, length), self.draw(), losses) for _ in range(updates)]
         )
 
     def draw(self) -> DreamerDraws:
-        """The draws of the next update, one table for all of them."""
+        """Draw the random numbers of the next update, from one table."""
         config = self.config
-        recalled, stoch = self.policy.model.rssm.draws, self.policy.sizes.stoch
+        posterior, stoch = self.policy.model.rssm.draws, self.policy.sizes.stoch
         rows = (config.batch_length, config.batch_size)
         steps = (config.horizon, config.imagined_starts)
-        shapes = ((*rows, recalled), (prod(rows),), (*steps, stoch), (*steps, self.policy.head.draws))
+        shapes = ((*rows, posterior), (prod(rows),), (*steps, stoch), (*steps, self.policy.head.draws))
         sizes = [prod(shape) for shape in shapes]
         table = uniforms(self.key(EXPLORE, self.progress["updates"]), (sum(sizes),), self.range.value.device)
         return DreamerDraws(*(piece.view(shape) for piece, shape in zip(table.split(sizes), shapes, strict=True)))
@@ -108,10 +113,14 @@ class Dreamer(Agent):
     def update(
         self, batch: Sequences, draws: DreamerDraws, losses: "DreamerLosses | None" = None
     ) -> Mapping[str, Tensor]:
-        """One step on everything: the model by what was seen, the behaviour by what is imagined from there."""
+        """Make one step on all losses: the model's on a replayed batch, the behaviour's on what is imagined from it.
+
+        The behaviour is actor and critic; imagination starts from K random states of the batch. -> metrics
+        """
         config = self.config
         losses = losses or self
         recalled = losses.recall_loss(batch, draws.posterior)
+        # K different random indices into the L * B states
         start_index = draws.starts.topk(config.imagined_starts).indices
         start = State(*(x.detach().flatten(0, 1)[start_index] for x in recalled.states))
         alive = (~batch.terminated).flatten()[start_index].float()
@@ -128,7 +137,7 @@ class Dreamer(Agent):
         }
 
     def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
-        """Losses of a batch of remembered sequences: the model's, and the critic's."""
+        """Return the losses on a batch of replayed sequences: the model's and the critic's; `u`: uniforms [L, B, S]."""
         recalled = model_loss(self.policy, batch, u, self.live)
         replayed, reached = self.replay_loss(batch, recalled.states)
         replayed = self.live.replay_value_coef * replayed
@@ -139,14 +148,18 @@ class Dreamer(Agent):
     def behaviour_loss(
         self, start: State, alive: Tensor, of_guess: Tensor, of_action: Tensor
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Losses of actor and critic, and metrics; `alive` [K] is 0 where there is nothing to do.
+        """Return the losses {"policy", "critic"} of actor and critic on H imagined steps from K starts, and metrics.
 
-        An action is weighted by the chance that the episode still goes on where it is chosen: by `alive` for the
-        start, by the model's answer for the states between; never by the consequences of the action itself.
+        actor:   -E[w (log pi(a|s) A + eta H(pi))],  A = (R - v) / max(1, S), eta = ent_coef, S = ReturnRange
+        critic:   E[w (L(R) + slow_coef L(v_slow))],  L = two-hot cross-entropy, v_slow of the slow copy of the critic
+
+        R are `arrival_returns`. The weight w [H, K] is the probability that the episode still goes on where the action
+        is chosen, with discounts: `alive` [K] (0 for terminal states) at the start, then times gamma P(goes on).
+        `of_guess`, `of_action`: uniforms of `DreamerDraws`.
         """
         policy, live, two_hot = self.policy, self.live, self.policy.model.two_hot
         features, actions = self.imagine(start, of_guess, of_action)
-        acted_on = features[:-1]
+        acted_on = features[:-1]  # [H, K, ..] the states in which actions were chosen
         logits = policy.critic(acted_on)
         with torch.no_grad():
             reward, goes_on = policy.model.expect(features[1:])
@@ -166,7 +179,7 @@ class Dreamer(Agent):
 
     @torch.no_grad()
     def imagine(self, state: State, of_guess: Tensor, of_action: Tensor) -> tuple[Tensor, Tensor]:
-        """(features [H + 1, K, ..], the actions [H, K, ..] the actor chose at all but the last of them)."""
+        """Imagine H steps from K states; -> (features [H + 1, K, ..], actions in all but the last one [H, K, ..])"""
         policy = self.policy
         features = [state.features]
         actions = []
@@ -177,13 +190,16 @@ class Dreamer(Agent):
         return torch.stack(features), torch.stack(actions)
 
     def replay_loss(self, batch: Sequences, states: State) -> tuple[Tensor, Tensor]:
-        """The critic's loss on remembered sequences, whose gradients reach the model, too, and the mean return."""
+        """Return the critic's loss [] on replayed sequences, and the mean of its targets [].
+
+        Targets are lambda-returns of the recorded rewards. The gradients reach the model, too.
+        """
         live, two_hot, features = self.live, self.policy.model.two_hot, states.features
         logits = self.policy.critic(features)
         with torch.no_grad():
             value = two_hot.mean(logits)
             slow = two_hot.mean(self.slow(features[:-1].detach()))
-            is_last = batch.is_first[1:]  # such an instant has no successor in the batch: its return is its value
+            is_last = batch.is_first[1:]  # the state before a new episode has no successor: its return is its value
             discount = live.gamma * (~(is_last | batch.terminated[1:])).float()
             reward = torch.where(is_last, value[:-1], batch.reward[1:])
             target = arrival_returns(reward, discount, value[1:], live.return_lambda)
@@ -195,7 +211,7 @@ class Dreamer(Agent):
 
 
 class DreamerLosses(ModelLosses, Protocol):
-    """What answers the losses of an update: the agent itself, or an engine's kernels."""
+    """What computes the losses of an update: the agent itself, or an engine's kernels."""
 
     def behaviour_loss(
         self, start: State, alive: Tensor, of_guess: Tensor, of_action: Tensor

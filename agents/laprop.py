@@ -1,7 +1,8 @@
-"""LaProp with adaptive clipping: a gradient is cut to the size of its weights, divided by its RMS, then smoothed.
+"""The optimizer LaProp (Ziyin et al. 2020) with adaptive gradient clipping (Brock et al. 2021), as in DreamerV3.
 
-Ziyin et al. 2020 and Brock et al. 2021, as DreamerV3 uses them. Adam smooths first, so that its momentum still holds
-gradients of another size; here momentum is of steps that all have size 1.
+A tensor's gradient g is clipped to a fraction of the norm of its weights, divided by its running root mean square, then
+averaged: m = b1 m + (1 - b1) g / (sqrt(v) + eps). Adam averages g first and divides then, so its momentum mixes
+gradients of different scales; here everything in the momentum has a scale of about 1.
 """
 
 from collections.abc import Callable
@@ -10,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-SMALLEST = 1e-3  # norm that weights are taken to have at least, so that those that begin at 0 can leave it
+MIN_WEIGHT_NORM = 1e-3  # clipping counts smaller norms of weights as this, so that weights can leave 0
 
 
 class LaProp(torch.optim.Optimizer):
-    """`found_inf`, an attribute of torch's fused optimizers, too: where it is 1 a step leaves everything as it was.
+    """LaProp whose steps a flag on the device can turn into nothing, without a wait of the host.
 
-    Nothing waits for the device to know whether it is. `clip` is the largest norm of a gradient as a fraction of the
-    norm of its weights, None for no such limit; `warmup` the steps over which the rate rises from 0, linearly.
+    `found_inf` is that flag, a tensor with 1 or 0: 1 leaves weights, moments and counts unchanged (None: never).
+    torch's fused optimizers have an attribute of the same name. `clip`: the largest norm of a gradient as a fraction of
+    the norm of its weights, None for no limit. `warmup`: number of steps over which the rate rises linearly from 0.
     """
 
     found_inf: Tensor | None = None
@@ -38,7 +40,7 @@ class LaProp(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """One step for every parameter that has a gradient; the gradients stay as they are."""
+        """Make one step for every parameter that has a gradient; gradients are not changed."""
         assert closure is None, "a loss is differentiated once, by the caller"
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
@@ -46,7 +48,7 @@ class LaProp(torch.optim.Optimizer):
                 self._move(weights, group)
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        """The step of a group; an engine's optimizer overrides it."""
+        """Make the step of one group of parameters; an engine's optimizer overrides this."""
         b1, b2 = group["betas"]
         one = torch.ones((), device=weights[0].device)
         states = [self.state_of(p) for p in weights]
@@ -54,17 +56,18 @@ class LaProp(torch.optim.Optimizer):
         squares = [state["square"] for state in states]
         momenta = [state["mean"] for state in states]
         skip = torch.zeros_like(one, dtype=torch.bool) if self.found_inf is None else self.found_inf.reshape(()).bool()
-        go = one.masked_fill(skip, 0)
+        go = one.masked_fill(skip, 0)  # 1, or 0 for a step that must change nothing
         # filled, not multiplied: NaN times 0 is NaN
         gradients = [p.grad.masked_fill(skip, 0) for p in weights if p.grad is not None]
         if group["clip"] is not None:
             sizes = torch.stack(torch._foreach_norm(weights))
             norms = torch.stack(torch._foreach_norm(gradients))
-            scales = (group["clip"] * sizes.clamp(min=SMALLEST) / norms).clamp(max=1)
+            scales = (group["clip"] * sizes.clamp(min=MIN_WEIGHT_NORM) / norms).clamp(max=1)
             torch._foreach_mul_(gradients, scales.unbind())
         torch._foreach_add_(step_counts, [go] * len(step_counts))
-        # at least 1: it may have been nothing but skipped; 1 - 0.999 has four digits in 32 bits
+        # at least 1, as every step so far may have been skipped; double, as 1 - 0.999 has only four digits in float32
         count = torch.stack(step_counts).double().clamp(min=1)
+        # v = b2 v + (1 - b2) g^2, then g / (sqrt(v / (1 - b2^count)) + eps)
         torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), [(1 - b2) * go] * len(squares))
         denominators = torch._foreach_div(squares, (1 - b2**count).float().unbind())
         torch._foreach_sqrt_(denominators)
@@ -77,7 +80,7 @@ class LaProp(torch.optim.Optimizer):
         torch._foreach_add_(weights, torch._foreach_mul(momenta, (-step_rates / (1 - b1**count)).float().unbind()))
 
     def state_of(self, p: Tensor) -> dict[str, Tensor]:
-        """Moments and count of steps; zeros at first."""
+        """Return the count of steps, v (`square`) and m (`mean`) of a parameter; zeros at first."""
         state: dict[str, Tensor] = self.state[p]
         if not state:
             state["updates"] = torch.zeros((), device=p.device)

@@ -1,4 +1,4 @@
-"""Running means of scalars that stay on the device until they are flushed: adding never waits for the GPU.
+"""Means of scalar metrics, summed on the device until a row of metrics is due: adding never waits for the GPU.
 
 What a metric means (title, unit, bounds) is declared in config/metrics.yaml, not here.
 """
@@ -16,30 +16,30 @@ Counts = Counter[tuple[str, ...]]  # names added together -> how many samples of
 
 
 class Metrics:
-    """Means of all samples that were `add`ed and last values that were `set` since the last `flush`.
+    """Collects means of the samples that were `add`ed, and last values that were `set`, since the last `flush`.
 
     Scalars added together are summed as one vector in float64, so an `add` costs two small operations however many
     names it brings, and a NaN spoils its own name only.
     """
 
     def __init__(self, device: torch.device = CPU, check: Callable[[str], None] = lambda name: None) -> None:
-        """`device`: where samples come from. `check` raises for a name that must not be logged."""
+        """`device`: the device of the samples. `check` raises an error for a name that must not be logged."""
         self.device = device
         self._check = check
         self.stay = False
-        """sums keep their addresses from flush to flush, for a graph that adds to them"""
+        """whether sums keep their addresses after a flush, because a CUDA graph adds to them"""
         self._sums: dict[tuple[str, ...], Tensor] = {}  # names added together -> their sums, float64
         self._counts = Counts()
         self._last: dict[str, Tensor | float] = {}
         self._due: Callable[[], None] | None = None
 
     def later(self, add: Callable[[], None]) -> None:
-        """Call `add` for samples that a device still computes: before the next flush, state or `later`."""
+        """Call `add` later, when a device has computed the samples: before the next flush, state_dict or `later`."""
         self.settle()
         self._due = add
 
     def settle(self) -> None:
-        """Add the samples of the last `later` now."""
+        """Call the function that was passed to `later`, if it was not called yet."""
         pending, self._due = self._due, None
         if pending:
             pending()
@@ -47,7 +47,7 @@ class Metrics:
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Add one sample of each name; the tensors are scalars on one device.
 
-        Nothing waits. A name is checked when it first comes between two rows; a NaN stays in its own mean.
+        The host does not wait. A name is checked when it is first added after a flush. A NaN spoils only its own mean.
         """
         if not values:
             return
@@ -69,7 +69,7 @@ class Metrics:
     def _add(self, names: tuple[str, ...], sums: Tensor, count: int) -> None:
         if names in self._sums:
             self._sums[names] += sums
-        else:  # once between two rows
+        else:  # once after each flush
             for name in names:
                 self._check(name)
             self._sums[names] = sums.to(torch.float64, copy=True)
@@ -77,11 +77,11 @@ class Metrics:
 
     @property
     def counts(self) -> Counts:
-        """The number of samples since the last flush."""
+        """How many samples were added since the last flush, by the names that were added together."""
         return self._counts.copy()
 
     def count(self, samples: Counts) -> None:
-        """Count samples that a graph added to the sums, for the host was not asked."""
+        """Count samples that a CUDA graph added to the sums on the device, without a call of `add`."""
         self._counts += samples
 
     def set(self, values: Mapping[str, Tensor | float]) -> None:
@@ -92,7 +92,7 @@ class Metrics:
             self._last[name] = value.detach().clone() if isinstance(value, Tensor) else float(value)
 
     def flush(self) -> dict[str, float]:
-        """Means and last values by name, fetched with one transfer per device; then everything starts anew."""
+        """Return means and last values by name, fetched with one transfer per device, and start anew."""
         self.settle()
         fetched = _fetch([*self._sums.values(), *(torch.as_tensor(value) for value in self._last.values())])
         totals: dict[str, float] = defaultdict(float)
@@ -115,7 +115,7 @@ class Metrics:
         return means | last_values
 
     def state_dict(self) -> dict:
-        """Everything added since the last flush, as plain data, for a checkpoint between two flushes."""
+        """Return everything added since the last flush as plain data, for a checkpoint between two flushes."""
         self.settle()
         sum_groups = [
             {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
@@ -125,7 +125,7 @@ class Metrics:
         return {"groups": sum_groups, "last": dict(self._last)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue where `state_dict` was taken; the sums get new addresses."""
+        """Continue from a `state_dict`; the sums get new addresses."""
         self._due = None
         self._sums = {tuple(group["names"]): group["sums"].to(self.device, copy=True) for group in state["groups"]}
         self._counts = Counts({tuple(group["names"]): group["count"] for group in state["groups"]})
@@ -133,7 +133,7 @@ class Metrics:
 
 
 def _fetch(tensors: list[Tensor]) -> list[list[float]]:
-    """The numbers of each tensor, with one copy to the host for all that share a device."""
+    """Return the numbers of each tensor, with one copy to the host for all tensors of a device."""
     numbers: list[list[float]] = [[] for _ in tensors]
     for device in {tensor.device for tensor in tensors}:
         indices = [i for i, tensor in enumerate(tensors) if tensor.device == device]

@@ -1,4 +1,7 @@
-"""The common parts of algorithms with a world model: the model's loss, its prediction of ends, its updates."""
+"""What Dreamer and PlaNet share: the loss of the world model, and how well it predicts ends of episodes.
+
+Letters in shapes: L steps of a replayed sequence, B sequences, S categorical variables of the model's state.
+"""
 
 from math import log
 from types import SimpleNamespace
@@ -14,27 +17,29 @@ from stride.agents.networks.dreamer_policy import ModelPolicy
 from stride.agents.networks.senses import distance
 from stride.agents.networks.world_model import Guess, State, balanced, divergence
 
-MEMORY = 0.99  # fraction of the counts of ends that remains from update to update
+ENDS_DECAY = 0.99  # the sums of `Ends` are multiplied by this in each update
 
 
 class ModelLoss(NamedTuple):
-    """The losses of a model on a batch."""
+    """The losses of a world model on a batch of sequences."""
 
     states: State
-    """[L, B, ..] it went through, with their gradients"""
+    """[L, B, ..] the posterior states of the batch, with gradients"""
     loss: Tensor
-    """which is minimised"""
+    """[] the sum that is minimised"""
     parts: dict[str, Tensor]
-    """the summands of the loss, to be logged"""
+    """the summands of the loss by name, to be logged"""
     metrics: dict[str, Tensor]
     ends: Tensor
-    """[L, B] the chance given to the end of the episode, of each state itself"""
+    """[L, B] the predicted probability that the episode ends at this state"""
 
 
 def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, live: SimpleNamespace) -> ModelLoss:
-    """The loss of sequences [L, B, ..] that begin with an empty state; uniforms [L, B, S] for their posteriors.
+    """Return the model's losses on sequences [L, B, ..]; every sequence begins with an empty state.
 
-    `live`: the agent's present values of the keys of WorldModelConfig.
+    loss = observation_coef E[distance] + E[-log p(reward)] + E[-log p(goes on)] + the KL terms of `guess_loss`
+
+    `u` [L, B, S]: uniforms that draw the posterior states. `live`: the present values of the keys of WorldModelConfig.
     """
     model = policy.model
     is_first = batch.is_first.clone()
@@ -42,14 +47,14 @@ def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, live: SimpleNam
     sensed = model.senses.look(batch.obs)
     states, posterior = model.rssm.observe(model.senses(sensed), policy.actions(batch.action), is_first, u)
     features = states.features
-    pulls, metrics = ({}, {}) if posterior is None else guess_loss(model.rssm.foresee(states.deter), posterior, live)
+    kl_terms, metrics = ({}, {}) if posterior is None else guess_loss(model.rssm.foresee(states.deter), posterior, live)
     goes_on = model.goes_on(features).squeeze(-1)
     reward = model.reward(features)
     parts = {
         "observation": live.observation_coef * distance(model.senses.decode(features), sensed).mean(),
         "reward": model.two_hot.loss(reward, batch.reward).mean(),
         "going_on": going_on_loss(goes_on, batch.terminated, live.end_weight).mean(),
-        **pulls,
+        **kl_terms,
     }
     with torch.no_grad():
         ends = (-goes_on).sigmoid()
@@ -57,7 +62,11 @@ def model_loss(policy: ModelPolicy, batch: Sequences, u: Tensor, live: SimpleNam
 
 
 def guess_loss(prior: Guess, posterior: Guess, live: SimpleNamespace) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What keeps prior and posterior close, as summands of the loss, and metrics."""
+    """Return the KL terms that keep prior and posterior close, the paper's L_dyn and L_rep, and metrics.
+
+    prior:       prior_coef E[max(free_nats, KL(sg(posterior) || prior))]
+    posterior:   posterior_coef E[max(free_nats, KL(posterior || sg(prior)))],  sg: without gradient
+    """
     to_posterior, to_prior = balanced(posterior, prior, live.free_nats)
     parts = {
         "prior": live.prior_coef * to_posterior.mean(),
@@ -68,7 +77,7 @@ def guess_loss(prior: Guess, posterior: Guess, live: SimpleNamespace) -> tuple[d
 
 
 class ModelLosses(Protocol):
-    """What answers the loss of an update, and makes its step: the agent itself, or an engine's kernels."""
+    """What computes the loss of an update, and owns its optimizer: the agent itself, or an engine's kernels."""
 
     @property
     def optimizer(self) -> Optimizer: ...
@@ -77,28 +86,29 @@ class ModelLosses(Protocol):
 
 
 def going_on_loss(logits: Tensor, ended: Tensor, weight: float) -> Tensor:
-    """Cross-entropy [...] in which an end counts `weight` times; the chances by the logits remain the true ones.
+    """Binary cross-entropy of "the episode goes on", in which ends (`ended` bool) count `weight` times. -> [...]
 
-    Such a weight alone would make the odds of an end `weight` times too high: log(weight) makes up for it, in the loss.
+    Such a weight alone would make the predicted odds of an end `weight` times too high. Subtracting log(weight) from
+    the logits, inside the loss only, corrects this: sigmoid(logits) [...] stays the true probability.
     """
     loss = F.binary_cross_entropy_with_logits(logits - log(weight), (~ended).float(), reduction="none")
     return torch.where(ended, weight * loss, loss)
 
 
 class Ends(nn.Module):
-    """How well ends are predicted: running sums, because there are few ends in a batch, or none."""
+    """Measures how well ends of episodes are predicted, by running sums, because a batch has few ends or none."""
 
     sums: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        # of the chances given to an end where there was one, of all of them, and of the ends
+        # sums of: predicted probabilities of an end at true ends; all such probabilities; true ends
         self.register_buffer("sums", torch.zeros(3))
 
     @torch.no_grad()
     def learn(self, chances: Tensor, ended: Tensor) -> dict[str, Tensor]:
-        """Metrics with these chances [...] counted in; NaN while there was no end."""
+        """Add predicted probabilities and true ends (bool), both [...]; -> metrics, NaN before the first end."""
         sums = torch.stack(((chances * ended).sum(), chances.sum(), ended.sum()))
-        self.sums.mul_(MEMORY).add_(torch.where(sums.isfinite().all(), sums, 0))
+        self.sums.mul_(ENDS_DECAY).add_(torch.where(sums.isfinite().all(), sums, 0))
         correct, predicted, ends = torch.where(self.sums[2] > 0, self.sums, torch.nan)
         return {"train/model/end_recall": correct / ends, "train/model/end_ratio": predicted / ends}

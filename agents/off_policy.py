@@ -1,4 +1,8 @@
-"""The common parts of algorithms that learn from a replay memory: its size, batches, an iteration, target networks."""
+"""What algorithms with a replay memory share: its size, batches, an iteration, target networks.
+
+`BoundedAgent` is the base class of SAC, TQC and TD3, whose actions are continuous with bounds. Letters in shapes:
+B samples, n critics, A numbers of an action, K outputs of a critic (quantiles or bins).
+"""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -23,51 +27,53 @@ from stride.agents.networks.squashed import BoundedPolicy, Critics
 from stride.config.schema import BoundedConfig, ReplayConfig, TransitionConfig
 from stride.envs_fast.vec_env import Obs, VecEnv
 
-SEAMS = 8  # final observations a world may leave beyond its time limit: one per resume
-FIRST_SLOTS = 64  # of each world at first, where no limit says how many final observations there will be
+SEAM_SLOTS = 8  # slots per environment for episodes that a resume cuts, beside those that the time limit ends
+FIRST_SLOTS = 64  # slots per environment at first, if no limit says how many final observations there will be
 
 
 class ReplaySize(NamedTuple):
-    """The size of a memory, for each of its worlds."""
+    """The size of a replay memory, for each environment."""
 
     rows: int
+    """time steps"""
     slots: int
-    """for final observations"""
+    """final observations of ended episodes"""
 
 
 def replay_size(config: ReplayConfig, envs: VecEnv, keep_terminal: bool = False) -> ReplaySize:
-    """Rows that make up the buffer, and slots for the final observations they can leave.
+    """Return how many rows make up `buffer_size`, and how many slots the final observations in them can need.
 
-    Where terminations are kept too, every row may leave one: on the CPU a few slots are enough at first and the memory
-    adds more, elsewhere it cannot, as it does not wait for the device to know.
+    With `keep_terminal` terminated episodes need slots, too, up to one in every row. On the CPU the memory begins with
+    few and adds more. On a GPU it gets all at once, because to learn that it needs more the host would have to wait.
     """
     row_count = -(-config.buffer_size // config.n_envs)
     if not keep_terminal:
-        slot_count = slots_for(row_count, envs.time_limit) + SEAMS
+        slot_count = slots_for(row_count, envs.time_limit) + SEAM_SLOTS
     else:
         slot_count = FIRST_SLOTS if envs.device.type == "cpu" else row_count
     return ReplaySize(row_count, min(row_count, slot_count))
 
 
 class BoundedAgent(Agent):
-    """An actor and critics of actions with bounds, which learn from a replay memory: the base of SAC, TQC and TD3.
+    """An actor and critics for continuous actions with bounds, with a replay memory: the base of SAC, TQC and TD3.
 
-    Where the keys ask for it, batch norms take the moments of the batch: the target critics' of (s', a'), the critics'
-    of (s, a), or of both as one batch, and the actor's of s. The critics as the actor's judges take running moments, as
-    does the actor whose action a target asks for.
+    With `norm: batch` these passes use the moments of the batch: the target critics on (s', a'), the critics on (s, a)
+    (with `joint_batch`, both on the two as one batch), and the actor on s. Two passes use the running moments: the
+    critics inside the actor's loss, and the actor that chooses a' for a target.
     """
 
     config: BoundedConfig
     policy: BoundedPolicy
     actor: type[BoundedPolicy]
+    """the class of the policy"""
 
     def __init__(self, config: BoundedConfig, envs: VecEnv, rank: int = 0) -> None:
-        seen, reads = envs.observation_space, (config.normalize_obs, image_reader(config, envs))
+        space, reading = envs.observation_space, (config.normalize_obs, image_reader(config, envs))
         policy = self.actor(
-            seen,
+            space,
             envs.action_space,
             config.actor_shape,
-            *reads,
+            *reading,
             config.seed,
             config.noise_correlation,
             config.noise_hold,
@@ -77,7 +83,7 @@ class BoundedAgent(Agent):
         self.bins = Bins(config.bins, config.bin_range, envs.device) if config.bins else None
         count, quantiles = self.critic_sizes
         outputs, shape = config.bins or quantiles, config.critic_shape
-        critics = Critics(count, seen, policy.actions, shape, *reads, config.seed + 1, outputs)
+        critics = Critics(count, space, policy.actions, shape, *reading, config.seed + 1, outputs)
         scale_values(critics, config, *critics.last_layers)
         self.critics = critics.to(envs.device)
         self.project(moved_actor=True)
@@ -93,7 +99,7 @@ class BoundedAgent(Agent):
             self.parts["reward_scale"] = self.reward_scale
 
     def configure_optimizers(self) -> Optimizer:
-        """One for all: it leaves the actor as it is in an update that gave it no gradient."""
+        """Build one optimizer for all; it leaves the actor unchanged in updates that give it no gradient."""
         config = self.config
         parts = [
             ([*self.policy.parameters()], config.actor_shape.lr_scale),
@@ -104,12 +110,12 @@ class BoundedAgent(Agent):
 
     @property
     def beside(self) -> list[nn.Parameter]:
-        """What is learnt beside actor and critics."""
+        """Parameters that are learnt beside actor and critics."""
         return []
 
     @property
     def critic_sizes(self) -> tuple[int, int]:
-        """How many critics, and how many quantiles each of them learns; 1 = the mean alone."""
+        """(number of critics, quantiles that each of them learns; 1 = only the mean)"""
         raise NotImplementedError
 
     def iteration(self) -> None:
@@ -117,6 +123,7 @@ class BoundedAgent(Agent):
         collect_and_learn(self, self.config.train_freq, self.ratio, self.config.n_step + 1)
 
     def learn(self, updates: int) -> None:
+        """Draw minibatches and noise for this many updates, and make them."""
         self.renew_statistics()
         if not updates:
             return
@@ -124,7 +131,7 @@ class BoundedAgent(Agent):
         self.metrics.add_all([self.update(batch, noise) for batch, noise in pairs])
 
     def renew_statistics(self) -> None:
-        """Let the encoders and the scale of rewards see what was collected last."""
+        """Update the statistics of observations and rewards by the rows that were collected last."""
         learn_statistics(self, self.config, self.policy, self.critics, self.target)
         if self.config.normalize_reward:
             memory = self.memory
@@ -133,40 +140,40 @@ class BoundedAgent(Agent):
             self.reward_scale.learn(table.reward[rows], table.terminated[rows] | table.truncated[rows])
 
     def scaled(self, batch: Transitions) -> Transitions:
-        """The batch as it is learnt from."""
+        """Return the batch with its rewards scaled, as updates use it."""
         return batch._replace(reward=self.reward_scale.scaled(batch.reward))
 
     def target_q(self, batch: Transitions, next_action: Tensor) -> Tensor:
-        """What the target critics say of (s', a'), [n, B, ...]."""
+        """Return the target critics' outputs for (s', a'), [n, B] or [n, B, K]; `next_action` a' [B, A]."""
         with batch_moments(self.target_norms):
             if not self.config.joint_batch:
                 return self.target(batch.next_obs, next_action)
             return self.target(*joined(batch, next_action))[:, len(next_action) :]
 
     def present_q(self, batch: Transitions, next_action: Tensor) -> Tensor:
-        """What the critics say of (s, a), [n, B, ...]."""
+        """Return the critics' outputs for (s, a), [n, B] or [n, B, K]; joint_batch needs `next_action` [B, A], too."""
         with batch_moments(self.critic_norms):
             if not self.config.joint_batch:
                 return self.critics(batch.obs, batch.action)
             return self.critics(*joined(batch, next_action))[:, : len(next_action)]
 
     def expected(self, q: Tensor) -> Tensor:
-        """Expected returns [n, B] of what critics say; quantiles stay as they are."""
+        """Turn outputs of critics with bins [n, B, K] into expected returns [n, B]; return other outputs unchanged."""
         return q if self.bins is None else self.bins.mean(q)
 
     def moves_actor(self) -> bool:
-        """Whether this update is one of the actor's, too."""
+        """Return whether this update moves the actor, too: every `actor_every`-th one does."""
         return (self.progress["updates"] + 1) % self.config.actor_every == 0
 
     def project(self, moved_actor: bool) -> None:
-        """Project the weights that an update moved, where the config says so."""
+        """With `weight_projection`, scale the weights that an update moved back to their fixed lengths."""
         if self.config.weight_projection:
             project(self.critics)
             if moved_actor:
                 project(self.policy)
 
     def value_metrics(self, batch: Transitions, q: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Metrics of what the critics said and learnt towards; priorities, where there are any, follow their errors."""
+        """Return metrics of the critics' outputs [n, B, ..] and targets [B, ..], and renew priorities by both."""
         if self.bins:
             with torch.no_grad():
                 q, target = self.bins.mean(q), target @ self.bins.values
@@ -174,31 +181,31 @@ class BoundedAgent(Agent):
         return {"train/value/q": q.mean(), "train/value/target": target.mean()}
 
     def update_noise(self, updates: int) -> Tensor:
-        """The random numbers of so many updates, [updates, ...]."""
+        """Draw the random numbers of this many updates, [updates, ...]."""
         raise NotImplementedError
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
-        """One step of all that is learnt; -> metrics."""
+        """Make one step on a batch, with one row of `update_noise`. -> metrics"""
         raise NotImplementedError
 
 
 def prioritise(agent: Agent, config: TransitionConfig) -> None:
-    """Draw transitions by priority, where the config says so."""
+    """With `prioritised`, make the agent's memory draw transitions by priority."""
     if config.prioritised:
         agent.memory.prioritise(config.priority_alpha, config.n_step)
 
 
 def batches(agent: Agent, config: TransitionConfig, updates: int) -> Iterator[Transitions]:
-    """Minibatches for so many updates; by priority each is drawn after the update before it."""
+    """Yield the minibatches of this many updates; draws by priority wait for the update before them."""
     live = agent.live
     pieces = agent.memory.draws(updates, config.batch_size, config.n_step, live.gamma, live.priority_beta)
     return chain.from_iterable(in_order(piece, config.batch_size) for piece in pieces)
 
 
 def renew_priorities(agent: Agent, batch: Transitions, q: Tensor, target: Tensor) -> None:
-    """Priorities, where there are any, by the distances of values [n, B, ...] from targets [B, ...].
+    """Set the priorities of a batch to |target - q|, averaged over the n critics; does nothing without priorities.
 
-    Mean over the critics; of quantiles the distance of their means.
+    `q` [n, B] and `target` [B]; quantiles [n, B, K] and [B, M] are averaged first.
     """
     if agent.memory.priorities:
         if target.dim() > 1:
@@ -207,13 +214,16 @@ def renew_priorities(agent: Agent, batch: Transitions, q: Tensor, target: Tensor
 
 
 def updates_due(agent: Agent, config: ReplayConfig) -> Ratio:
-    """The debt of updates of an agent, which a checkpoint holds."""
+    """Make the Ratio that says how many updates are due, and register it as a part, so that checkpoints store it."""
     agent.parts["ratio"] = ratio = Ratio(updates_per_step(config), config.learning_starts)
     return ratio
 
 
 def collect_and_learn(agent: Agent, steps: int, ratio: Ratio, span: int) -> None:
-    """An iteration: a few steps, then the updates that are due for them, once `span` consecutive rows can be drawn."""
+    """Run an iteration: collect `steps` steps per environment, then make the updates that are due for them.
+
+    No update is made until the memory has `span` consecutive rows to draw from.
+    """
     steps_before = agent.progress["env_steps"]
     agent.collect(steps)
     steps_after = agent.progress["env_steps"]
@@ -221,21 +231,21 @@ def collect_and_learn(agent: Agent, steps: int, ratio: Ratio, span: int) -> None
 
 
 def learn_statistics(agent: Agent, config: ReplayConfig, *networks: Any) -> None:
-    """Let the encoders of these networks see the latest observations, where their statistics are learnt."""
+    """With `normalize_obs: rolling`, update the statistics in each network's encoder by the latest observations."""
     if config.normalize_obs == "rolling":
         for network in networks:
             network.encoder.learn(agent.memory.recent(config.train_freq))
 
 
 def joined(batch: Transitions, next_action: Tensor) -> tuple[Obs, Tensor]:
-    """(s, a), and below them (s', a')."""
+    """Concatenate (s, a) and (s', a') to one batch [2 B, ...]: (observations, actions)."""
     obs = tree_map(lambda x, y: torch.cat((x, y)), batch.obs, batch.next_obs)
     return obs, torch.cat((batch.action, next_action))
 
 
 @torch.no_grad()
 def move_towards(target: nn.Module, source: nn.Module, fraction: float) -> None:
-    """target += fraction * (source - target), parameter by parameter, at once."""
+    """target += fraction * (source - target) for all parameters of two networks of one form (Polyak averaging)."""
     targets: list[Tensor] = [*target.parameters()]
     sources: list[Tensor] = [*source.parameters()]
     if fraction < 1:

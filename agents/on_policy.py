@@ -1,4 +1,4 @@
-"""The common parts of algorithms that learn from rollouts: playing one, scaled rewards, passes in minibatches."""
+"""What PPO, REINFORCE, PQN and Q-learning share: playing a rollout, scaled rewards, passes over it in minibatches."""
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -20,14 +20,14 @@ Cut = Callable[[Batch, int, Key], Iterator[Batch]]
 
 
 def scaled_rewards(agent: Agent, config: RolloutConfig) -> RewardScale:
-    """The scale of an agent's rewards, whose statistics a checkpoint holds."""
+    """Make the agent's reward scale, and register it as a part, so that checkpoints store its statistics."""
     reward_scale = RewardScale(config.normalize_reward, agent.live, agent.memory.table.reward[0])
     agent.parts["reward_scale"] = reward_scale
     return reward_scale
 
 
 def play_and_learn(agent: Agent, steps: int) -> None:
-    """An iteration: a rollout from the present state of the worlds, then everything that is learnt from it."""
+    """Run an iteration: play a rollout of `steps` steps from where the environments are now, then learn from it."""
     start_carry = tree_map(torch.clone, agent.collector.carry)
     agent.collect(steps)
     agent.learn_from(agent.memory.rollout(start_carry, Final(agent.collector.obs, agent.collector.carry)))
@@ -36,10 +36,10 @@ def play_and_learn(agent: Agent, steps: int) -> None:
 def epochs(
     agent: Agent, config: RolloutConfig, cut: Cut[Batch], table: Batch, standardized: str = ""
 ) -> Iterator[Batch]:
-    """Every minibatch of every pass over a rollout's table, each pass in an order of its own.
+    """Yield every minibatch of all n_epochs passes over a rollout's table; each pass has a new random order.
 
-    `standardized`: the column that an update standardizes; where there are several shards it is done here, as what all
-    minibatches of a pass need of the other shards comes in one exchange.
+    `cut`: a function of CUTS. `standardized`: a column to standardize in each minibatch ("" for none). It is done here
+    only with several shards: the means of all minibatches of a pass then need one exchange. Else `update` does it.
     """
     iterations = agent.progress["iterations"] if agent.counter is None else agent.counter
     begun = perf_counter()
@@ -52,12 +52,13 @@ def epochs(
 
 
 def actor_critic_optimizer(agent: Agent, config: PolicyGradientConfig, policy: ActorCritic) -> Optimizer:
-    """Over all of the policy in its order, by which gradient norms are told apart; actor and critic by rates of theirs.
+    """Build the optimizer over the policy's parameters, in the policy's order, which `gradient_norms` relies on.
 
-    What neither has for itself, such as a network that reads images, learns by policy_lr.
+    Actor and critic learn at policy_lr times the lr_scale of their block; shared layers learn at policy_lr.
     """
     scales = {id(parameter): config.actor_shape.lr_scale for parameter in policy.actor.parameters()}
     if policy.critic is not None:
         scales |= {id(parameter): config.critic_shape.lr_scale for parameter in policy.critic.parameters()}
-    runs = groupby(policy.parameters(), lambda parameter: scales.get(id(parameter), 1.0))
-    return scaled_optimizer(config, [([*parameters], scale) for scale, parameters in runs], agent.live.policy_lr)
+    # consecutive parameters with the same factor form one group of the optimizer
+    parts = groupby(policy.parameters(), lambda parameter: scales.get(id(parameter), 1.0))
+    return scaled_optimizer(config, [([*parameters], scale) for scale, parameters in parts], agent.live.policy_lr)

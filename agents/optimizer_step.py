@@ -1,4 +1,4 @@
-"""A step of an optimizer which a flag on its device can make nothing, without a wait."""
+"""An optimizer step that a flag on the device can turn into nothing, so that the host need not wait to read it."""
 
 import torch
 from torch import Tensor, nn
@@ -8,14 +8,15 @@ from stride.agents.laprop import LaProp
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """All parameters, group by group."""
+    """Return all parameters of an optimizer, group by group."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
-    """optimizer.step(), or nothing at all (moments and counters included) where the flag `skip` is set; no sync.
+    """Call optimizer.step(), or change nothing (moments and counters included) if the flag `skip` [] bool is set.
 
-    A user's own optimizer must store everything beside its parameters (`capturable`), or a copy of its counters waits.
+    The host does not wait, unless a user's own optimizer has counters on another device than its parameters (as without
+    torch's option `capturable`): to copy them waits.
     """
     if isinstance(optimizer, LaProp) or optimizer.defaults.get("fused"):
         optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the attribute that torch's GradScaler sets
@@ -31,5 +32,5 @@ def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
 
 
 def _tensors(optimizer: Optimizer, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """Everything that a step may change: parameters and their moments."""
+    """Return every tensor that a step may change: parameters, moments, counters."""
     return [x for p in parameters for x in (p, *optimizer.state[p].values()) if isinstance(x, Tensor)]

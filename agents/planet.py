@@ -1,4 +1,4 @@
-"""PlaNet: Dreamer's world model with a planner in the place of actor and critic (Hafner et al. 2019)."""
+"""PlaNet (Hafner et al. 2019): Dreamer's world model, with a planner in place of actor and critic."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from stride.utils.counter_rng import EXPLORE, uniforms
 
 
 class PlaNet(Agent):
-    """Steps into a replay memory, and a loss for the model; actions are planned with the model when they are needed."""
+    """Play into a replay memory, and learn the world model from it; the policy plans each action with the model."""
 
     config: PlaNetConfig
     policy: PlanningPolicy
@@ -33,15 +33,16 @@ class PlaNet(Agent):
         collect_and_learn(self, self.config.train_freq, self.ratio, self.config.batch_length + 1)
 
     def learn(self, updates: int, losses: ModelLosses | None = None) -> None:
-        """Make updates by this loss; an engine passes its own, by default it is this class's, in torch."""
+        """Make this many updates. `losses`: what computes the loss, such as an engine; None: this class, in torch."""
         size, length = self.config.batch_size, self.config.batch_length
         self.metrics.add_all([self.update(self.memory.sequences(size, length), losses) for _ in range(updates)])
 
     def recall_loss(self, batch: Sequences, u: Tensor) -> ModelLoss:
-        """The model's losses on what is remembered."""
+        """Return the model's losses on replayed sequences; `u`: uniforms [L, B, S] for its states."""
         return model_loss(self.policy, batch, u, self.live)
 
     def update(self, batch: Sequences, losses: ModelLosses | None = None) -> Mapping[str, Tensor]:
+        """Make one step on the model's loss; -> metrics."""
         losses = losses or self
         draw_shape = (*batch.reward.shape, self.policy.model.rssm.draws)
         u = uniforms(self.key(EXPLORE, self.progress["updates"]), draw_shape, batch.reward.device)

@@ -1,4 +1,9 @@
-"""PPO: the losses as pure functions, then the agent (Schulman et al. 2017)."""
+"""Proximal policy optimisation, PPO (Schulman et al. 2017): the losses as pure functions, then the agent.
+
+Beyond the paper, by keys of the config: a learning rate that follows the KL divergence, intrinsic rewards
+(`exploration`), values in units of their targets (`value_scale`), and playing with the policy of one iteration before
+(`lag`), which V-trace corrects.
+"""
 
 from typing import NamedTuple, TypeVar
 
@@ -20,30 +25,42 @@ from stride.config.schedule import KL_FACTOR, KL_MAX_RATE, KL_MIN_RATE, KL_START
 from stride.config.schema import PPOConfig
 from stride.envs_fast.vec_env import VecEnv
 
-Number = TypeVar("Number", float, Tensor)  # a tensor [], where a schedule moves it and a graph reads it
+Number = TypeVar("Number", float, Tensor)  # a tensor [] if a CUDA graph reads it while a schedule changes it
 
 
 class PPOBatch(NamedTuple):
-    """The input of an update; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
+    """What an update needs. A whole rollout has tensors [T, N, ...] (T steps, N environments).
+
+    A minibatch has [B, ...]; if the policy has a memory, so that whole sequences are kept, [T, B, ...].
+    """
 
     obs: Tree
     is_first: Tensor
     action: Tensor
     log_prob_old: Tensor
+    """log pi_old(a|s), before the first update"""
     value_old: Tensor
+    """V_old(s), before the first update"""
     advantage: Tensor
     target: Tensor
+    """of the critic: advantage + V_old(s)"""
     start: Tree = ()
-    """carry before the first row of each world, [N, ...]; () for a policy without a memory"""
+    """the policy's carry before the first row of each environment, [N, ...]; () if it has no memory"""
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: Number) -> Tensor:
-    """-E[min(r A, clip(r, 1 - c, 1 + c) A)] with r = pi(a|s) / pi_old(a|s)."""
+    """The paper's L^CLIP, negated: -E[min(r A, clip(r, 1 - c, 1 + c) A)] with r = pi(a|s) / pi_old(a|s). -> []
+
+    `ratio` r and `advantage` A have one shape, [B] or [T, B]; `clip` is the paper's epsilon.
+    """
     return -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
 
 
 def value_loss(value: Tensor, value_old: Tensor, target: Tensor, clip: Number | None) -> Tensor:
-    """E[(v - g)^2], or with clipping E[max((v - g)^2, (v_old + clip(v - v_old) - g)^2)]."""
+    """The critic's squared error: E[(v - g)^2], g = `target`. -> []
+
+    With `clip` c: E[max((v - g)^2, (v_old + clip(v - v_old, -c, c) - g)^2)]. Tensors [B] or [T, B].
+    """
     error = (value - target).square()
     if clip is None:
         return error.mean()
@@ -52,12 +69,18 @@ def value_loss(value: Tensor, value_old: Tensor, target: Tensor, clip: Number | 
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
-    """E[(r - 1) - log r]: unbiased, never negative in expectation (Schulman, "Approximating KL divergence", 2020)."""
+    """Estimate KL(pi_old || pi) by E[(r - 1) - log r], from log r = log pi(a|s) - log pi_old(a|s), [B]. -> []
+
+    Unbiased, and no sample is negative (the k3 of Schulman, "Approximating KL divergence", 2020).
+    """
     return (log_ratio.exp() - 1 - log_ratio).mean()
 
 
 def followed_rate(rate: Tensor, kl: Tensor, target: float) -> Tensor:
-    """The learning rate after updates of this mean divergence, [] float32; where that is NaN, the same."""
+    """Return the next learning rate, [] float32, by the mean KL divergence `kl` [] of the last updates.
+
+    Divided by KL_FACTOR if kl > 2 target, multiplied by it if kl < target / 2, else unchanged (also if kl is NaN).
+    """
     slower, faster = rate / KL_FACTOR, rate * KL_FACTOR
     return torch.where(kl > 2 * target, slower, torch.where(kl < target / 2, faster, rate)).clamp(
         KL_MIN_RATE, KL_MAX_RATE
@@ -65,7 +88,7 @@ def followed_rate(rate: Tensor, kl: Tensor, target: float) -> Tensor:
 
 
 class PPO(Agent):
-    """Rollouts, generalised advantages, epochs x minibatches of the clipped surrogate."""
+    """Play a rollout, estimate advantages, then make n_epochs passes over it in minibatches, one update for each."""
 
     config: PPOConfig
     policy: ActorCritic
@@ -78,12 +101,14 @@ class PPO(Agent):
         self.value_scale = ValueScale(policy)
         self.explorer = make_explorer(self, config, policy.encoder, valued=True)
         self.cut = CUTS[policy.cut]
-        self.stopped = torch.zeros_like(self.broken)  # target_kl ended this rollout's updates
-        # of the minibatches that this rollout's updates were made of: the sum of their KL divergence, and their number
-        self.moved = torch.zeros(2, device=envs.device)
+        self.stopped = torch.zeros_like(self.broken)  # flag: the divergence passed target_kl, updates stop
+        # [sum of the KL divergence of this rollout's minibatches that were learnt from, their number]
+        self.kl_sums = torch.zeros(2, device=envs.device)
         self.follows = config.policy_lr if isinstance(config.policy_lr, FollowKL) else None
         if self.follows:
-            start = torch.tensor(KL_START_RATE, device=envs.device)  # float32, as a graph has it
+            start = torch.tensor(
+                KL_START_RATE, device=envs.device
+            )  # float32, so that graphs and eager have the same bits
             self.live.policy_lr = start if self.far else start.item()
         self.lagging = Lagging(policy) if config.lag else None
         if self.lagging:
@@ -99,20 +124,20 @@ class PPO(Agent):
         table = self.judge(rollout)
         self.metrics.add(self.value_scale.learn(table.target, self.shard))
         self.stopped.zero_()
-        self.moved.zero_()
-        by_batch = "advantage" if self.config.normalize_advantages == "batch" else ""
-        for batch in epochs(self, self.config, self.cut, table, by_batch):
+        self.kl_sums.zero_()
+        standardized = "advantage" if self.config.normalize_advantages == "batch" else ""
+        for batch in epochs(self, self.config, self.cut, table, standardized):
             self.update(batch)
-        self.follow(self.moved[0] / self.moved[1])
+        self.follow(self.kl_sums[0] / self.kl_sums[1])
         if self.explorer:
             self.explorer.learn()
-        # only now, so that old and new log-probabilities were computed with the same statistics
+        # only now, so that pi and pi_old were computed with the same statistics of observations
         self.policy.encoder.learn(rollout.row.obs, self.shard)
         self.metrics.add(self.policy.head.describe())
 
     @torch.no_grad()
     def judge(self, rollout: Rollout) -> PPOBatch:
-        """Judge each action: its advantage, and the target of the critic."""
+        """Return the table that updates learn from: advantages, critic targets, pi_old and V_old, [T, N] each."""
         row = rollout.row
         log_prob, _, value = self.policy.evaluate(row.obs, rollout.start, row.is_first, row.action)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated, self.shard)
@@ -131,16 +156,17 @@ class PPO(Agent):
                 "train/advantage/std": self.shard.deviation(advantage),
             }
         )
-        if self.explorer:  # the critic's target remains that of the environment's rewards
+        if self.explorer:  # after `target`: the critic learns the environment's rewards only
             advantage = advantage + self.explorer.advantage(rollout, self.live.gae_lambda)
         if self.config.normalize_advantages == "rollout":
             advantage = self.shard.standardize(advantage)
         return PPOBatch(row.obs, row.is_first, row.action, log_prob, value, advantage, target, rollout.start)
 
     def catch_up(self, lagging: Lagging, rollout: Rollout, log_prob: Tensor) -> Tensor:
-        """pi(a|s) of the present policy over that of the one that played, which then becomes the present one, [T, N].
+        """Return the ratio [T, N] of pi(a|s) of the present policy to that of the lagging one, which played.
 
-        Updates clip around the present policy, not around the one that played (Hilton et al. 2021).
+        Then copy the present policy into the lagging one. `log_prob` [T, N] is the present policy's. Updates clip
+        around the present policy, not around the one that played (Hilton et al. 2021).
         """
         ratio = (log_prob - lagging.log_prob(rollout)).exp()
         lagging.follow(self.policy)
@@ -148,7 +174,7 @@ class PPO(Agent):
         return ratio
 
     def log_lag(self, ratio: Tensor) -> None:
-        """Log how far the present policy has moved from the one that played."""
+        """Log how far the present policy has moved from the one that played; `ratio` [T, N] as from `catch_up`."""
         (ratio,) = self.shard.gather_worlds(ratio)
         self.metrics.add(
             {
@@ -159,6 +185,7 @@ class PPO(Agent):
         )
 
     def update(self, batch: PPOBatch) -> None:
+        """Make one step on the loss -L^CLIP + vf_coef L^VF - ent_coef S (entropy S), and log its parts."""
         live = self.live
         judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         log_ratio = judgement.log_prob - batch.log_prob_old
@@ -186,18 +213,18 @@ class PPO(Agent):
         kl = values["train/policy/approx_kl"]
         with torch.no_grad():
             if self.follows:
-                counts = ~(self.stopped | self.poisoned)
-                self.moved += torch.where(counts, torch.stack([kl, torch.ones_like(kl)]), 0.0)
+                is_counted = ~(self.stopped | self.poisoned)
+                self.kl_sums += torch.where(is_counted, torch.stack([kl, torch.ones_like(kl)]), 0.0)
             if live.target_kl is not None:
                 self.stopped |= kl > 1.5 * live.target_kl
-        # a flag on the device, which nobody waits for: later minibatches are computed, too, but step nowhere
+        # the host does not read this flag: later minibatches are still computed, but change nothing
         stopped = None if live.target_kl is None else self.stopped
         norms = self.step(self.optimizer, values["train/loss/total"], live.max_grad_norm, stopped)
         stop = {"train/policy/kl_stopped": self.stopped.float()}
         self.metrics.add({**values, **stop, **self.policy.gradient_norms(norms)})
 
     def follow(self, kl: Tensor) -> None:
-        """Set the next learning rate by the mean divergence of this rollout's updates, where it follows that."""
+        """Set the next learning rate by the mean KL divergence `kl` [] of this rollout, if policy_lr is `kl_...`."""
         if self.follows is None:
             return
         rate = self.live.policy_lr
@@ -208,7 +235,7 @@ class PPO(Agent):
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         super().on_save_checkpoint(checkpoint)
-        if self.follows:  # the next rate, where the optimizer still has the last one
+        if self.follows:  # store the next rate; the optimizer still has the last one
             for group in groups(checkpoint):
                 group["lr"] = float(self.live.policy_lr)
 

@@ -1,4 +1,7 @@
-"""PQN: the agent (Gallici et al. 2024). Lambda-returns of action values; no replay, no target network."""
+"""Parallelised Q-network, PQN (Gallici et al. 2024): Q-learning on rollouts, without replay memory and target network.
+
+The targets are lambda-returns; layer norms in the network keep learning stable.
+"""
 
 from typing import NamedTuple
 
@@ -19,15 +22,16 @@ from stride.envs_fast.vec_env import VecEnv
 
 
 class PQNBatch(NamedTuple):
-    """The input of an update; [T, N, ...], then [B, ...]."""
+    """What an update needs: tensors [T, N, ...] of a whole rollout, [B, ...] of a minibatch."""
 
     obs: Tree
     action: Tensor
     target: Tensor
+    """the lambda-return of the action"""
 
 
 class PQN(Agent):
-    """Rollouts by epsilon-greedy worlds, lambda-returns, epochs x minibatches of the squared error; layer norms."""
+    """Play a rollout epsilon-greedily, compute lambda-returns, then make n_epochs passes over it in minibatches."""
 
     config: PQNConfig
     policy: QPolicy
@@ -55,7 +59,7 @@ class PQN(Agent):
 
     @torch.no_grad()
     def judge(self, rollout: Rollout) -> PQNBatch:
-        """The target of each action: the rewards that followed, and the value of the best action after them."""
+        """Return the table that updates learn from; targets [T, N]: lambda-returns with V(s) = max_a Q(s, a)."""
         row = rollout.row
         v_t = self.policy.value(row.obs)
         v_next = self.policy.value(rollout.next.obs)
@@ -69,6 +73,7 @@ class PQN(Agent):
         return PQNBatch(row.obs, row.action, target)
 
     def update(self, batch: PQNBatch) -> None:
+        """Make one step on E[(target - Q(s, a))^2] / 2, in units of the value scale."""
         q = pick(self.policy.network(batch.obs), batch.action)
         error = batch.target - q
         loss = self.value_scale.relative(error).square().mean() / 2

@@ -1,4 +1,7 @@
-"""Tabular Q-learning (Watkins 1989): the update as a pure function, then the agent. No replay, no network."""
+"""Tabular Q-learning (Watkins 1989): the update as a pure function, then the agent. No replay memory, no network.
+
+A "pair" is an index into the flat table Q(s, a): state * number of actions + action; P is the number of pairs.
+"""
 
 import torch
 from torch import Tensor
@@ -13,15 +16,18 @@ from stride.envs_fast.vec_env import VecEnv
 
 
 def step_size(lr: float, visits: Tensor, power: float) -> Tensor:
-    """lr / visits^power: 0 stays as it is, above 1/2 and up to 1 the noise of the targets averages out."""
+    """Return the learning rate of each pair, lr / visits^power, in the shape of `visits`.
+
+    Power 0 keeps lr constant; with 1/2 < power <= 1 the noise of the targets averages out.
+    """
     return lr * visits.clamp(min=1).pow(-power)
 
 
 def learn_pairs(q: Tensor, visits: Tensor, pair: Tensor, target: Tensor, lr: float, power: float) -> Tensor:
-    """Move q [P] towards the targets [N] of `pair` int64 [N], in place; -> errors [N].
+    """Update q [P] and visits [P] in place: Q(s, a) += size (target - Q(s, a)) for N environments. -> errors [N]
 
-    Worlds that share a pair move it to the mean of their targets, as far as one update after the other would have:
-    1 - (1 - size)^count.
+    `pair` int64 [N] and `target` [N] belong to the environments. If `count` environments share a pair, it moves towards
+    the mean of their targets by the fraction 1 - (1 - size)^count, as far as `count` updates one by one would move it.
     """
     error = target - q[pair]
     pair_counts = torch.zeros_like(q).index_add_(0, pair, torch.ones_like(error))
@@ -32,7 +38,7 @@ def learn_pairs(q: Tensor, visits: Tensor, pair: Tensor, target: Tensor, lr: flo
 
 
 class QLearning(Agent):
-    """A step in every world, then an update of every pair that was met."""
+    """Play n_steps in every environment, then update the pair of each step, in order of time."""
 
     config: QLearningConfig
     policy: QTable
@@ -55,6 +61,7 @@ class QLearning(Agent):
     def learn(self, rollout: Rollout) -> None:
         policy, row, live = self.policy, rollout.row, self.live
         slot = row.slot
+        # next_obs [T, N, ...]: the observation that each action led to, from the slots after a truncation
         following = tree_map(lambda x, last: torch.cat((x[1:], last[None])), row.obs, rollout.next.obs)
         final = tree_map(lambda x: x.gather(0, expand(slot, x).expand(*slot.shape, *x.shape[2:])), rollout.final.obs)
         next_obs = where(row.truncated, final, following)
@@ -67,5 +74,5 @@ class QLearning(Agent):
             error = learn_pairs(table, self.visits, pair[t], target, live.policy_lr, self.config.visits_power)
             self.progress["updates"] += 1
             self.metrics.add({"train/value/td_error": error.abs().mean(), "train/value/target": target.mean()})
-        for now, old in zip((table, self.visits), before, strict=True):  # a non-finite rollout is not learnt from
-            now.copy_(torch.where(self.poisoned, old, now))
+        for present, old in zip((table, self.visits), before, strict=True):  # undo it all if a row was non-finite
+            present.copy_(torch.where(self.poisoned, old, present))

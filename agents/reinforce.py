@@ -1,4 +1,4 @@
-"""REINFORCE: the loss as a pure function, then the agent (Williams 1992). Monte Carlo returns, no GAE."""
+"""REINFORCE (Williams 1992): the loss as pure functions, then the agent. Monte Carlo returns, no GAE."""
 
 from typing import NamedTuple
 
@@ -21,41 +21,49 @@ from stride.envs_fast.vec_env import VecEnv
 
 
 class REINFORCEBatch(NamedTuple):
-    """The input of an update; [T, N, ...], then [B, ...] or, cut by worlds, [T, B, ...]."""
+    """What an update needs. A whole rollout has tensors [T, N, ...] (T steps, N environments).
+
+    A minibatch has [B, ...]; if the policy has a memory, so that whole sequences are kept, [T, B, ...].
+    """
 
     obs: Tree
     is_first: Tensor
     action: Tensor
     weight: Tensor
+    """w, what log pi(a|s) is multiplied by: the return, or the return minus V(s)"""
     target: Tensor
+    """of the critic: the return"""
     counted: Tensor
-    """1 where the return is known, else 0"""
+    """1 if the return is complete, so that the row counts; else 0"""
     start: Tree = ()
-    """carry before the first row of each world, [N, ...]; () for a policy without a memory"""
+    """the policy's carry before the first row of each environment, [N, ...]; () if it has no memory"""
 
 
 def masked_mean(x: Tensor, counted: Tensor, shard: SingleShard = SINGLE) -> Tensor:
-    """Mean over the rows that count, 0 when none does; of a shard its share, whose mean over all shards is that."""
+    """Return the mean [] of x over the rows with `counted` 1 instead of 0; 0 if there are none. Both have one shape.
+
+    With several shards, return this shard's share: the mean of the shares is the mean over the rows of all shards.
+    """
     return (x * counted).sum() / (shard.sum(counted.sum()).clamp(min=1) / shard.count)
 
 
 def masked_standardize(x: Tensor, counted: Tensor, shard: SingleShard = SINGLE) -> Tensor:
-    """Mean 0, deviation 1 over the rows that count, of all shards."""
+    """Shift and scale x so that the rows with `counted` 1, of all shards, have mean 0 and standard deviation 1."""
     centred = x - shard.mean(masked_mean(x, counted, shard))
     return centred / (shard.mean(masked_mean(centred.square(), counted, shard)).sqrt() + 1e-8)
 
 
 def policy_gradient(log_prob: Tensor, weight: Tensor, counted: Tensor, shard: SingleShard = SINGLE) -> Tensor:
-    """-E[log pi(a|s) w] over the rows that count."""
+    """Policy gradient loss -E[w log pi(a|s)] over the rows with `counted` 1; all tensors [B] or [T, B]. -> []"""
     return -masked_mean(log_prob * weight, counted, shard)
 
 
 class REINFORCE(Agent):
-    """Rollouts, Monte Carlo returns, the plain policy gradient.
+    """Play a rollout, compute Monte Carlo returns, then learn by the plain policy gradient.
 
-    With `policy_targets: returns` there is no critic: a row counts only when its episode ends inside the rollout.
-    With `advantages` the critic's value is subtracted, and it also stands in for what a time limit or the rollout's
-    end cut off, so every row counts.
+    With `policy_targets: returns` there is no critic: a row counts only if its episode ends inside the rollout.
+    With `advantages` V(s) is subtracted from the return, and V also replaces the rewards after a time limit or after
+    the rollout's last row, so every row counts.
     """
 
     config: REINFORCEConfig
@@ -85,7 +93,7 @@ class REINFORCE(Agent):
 
     @torch.no_grad()
     def judge(self, rollout: Rollout) -> REINFORCEBatch:
-        """The weight of each action: its return, or how far the return exceeded the critic's expectation."""
+        """Return the table that updates learn from: the weight w of each action, and the critic's targets, [T, N]."""
         row = rollout.row
         value = self.policy.value(row.obs, rollout.start, row.is_first)
         reward = self.reward_scale(row.reward, row.terminated | row.truncated, self.shard)
@@ -105,6 +113,7 @@ class REINFORCE(Agent):
         return REINFORCEBatch(row.obs, row.is_first, row.action, weight, returns, counted, rollout.start)
 
     def update(self, batch: REINFORCEBatch) -> None:
+        """Make one step on -E[w log pi] - ent_coef E[entropy] + vf_coef E[(V - target)^2], and log its parts."""
         judgement = self.policy.evaluate(batch.obs, batch.start, batch.is_first, batch.action)
         weight = batch.weight
         if self.config.normalize_returns == "batch":

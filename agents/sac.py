@@ -1,4 +1,7 @@
-"""SAC: losses as pure functions, then the agent (Haarnoja et al. 2018, with a learnt temperature)."""
+"""Soft actor-critic, SAC (Haarnoja et al. 2018, with a learnt temperature): losses as pure functions, then the agent.
+
+Letters in shapes: n critics, B samples, A numbers of an action. alpha is the temperature, the weight of the entropy.
+"""
 
 import math
 from collections.abc import Mapping
@@ -19,29 +22,42 @@ CRITICS = 2
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
-    """min over the critics of Q(s, a) - alpha log pi(a|s): [n, B], [B] -> [B]."""
+    """Soft value V(s) = min over i of Q_i(s, a) - alpha log pi(a|s), for an action a drawn from pi. -> [B]
+
+    `q` [n, B], `log_prob` [B], `alpha` [].
+    """
     return q.amin(0) - alpha * log_prob
 
 
 def critic_loss(q: Tensor, target: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-    """Sum over the critics of E[weight (q - target)^2] / 2: [n, B], [B]; the weight makes up for uneven draws."""
+    """J_Q, summed over the critics: sum over i of E[weight (Q_i(s, a) - target)^2] / 2. -> []
+
+    `q` [n, B], `target` [B]; `weight` [B] corrects the bias of draws by priority, and is 1 for uniform draws.
+    """
     return (weight * (q - target).square()).mean(-1).sum() / 2
 
 
 def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
-    """-log alpha E[log pi + target]: alpha grows while the entropy is below its target."""
+    """J(alpha) with log alpha in place of alpha: -log alpha E[log pi(a|s) + target entropy]. -> []
+
+    Its gradient makes alpha grow while the entropy -E[log pi] is below `target_entropy`. `log_prob` [B].
+    """
     return -log_alpha * (log_prob.detach() + target_entropy).mean()
 
 
 def target_entropy(config: SACConfig, actions: int) -> float:
-    """Of actions of so many numbers: as given, or that of a Gaussian of `target_std`, or minus one nat for each."""
+    """Return the target entropy in nats, for actions of this many numbers.
+
+    By `target_std` it is the entropy of a Gaussian with that deviation in each number; else `target_entropy`, by
+    default minus one nat for each number.
+    """
     if config.target_std is not None:
         return actions * 0.5 * math.log(2 * math.pi * math.e * config.target_std**2)
     return -float(actions) if config.target_entropy is None else config.target_entropy
 
 
 class SAC(BoundedAgent):
-    """Twin critics, a squashed Gaussian, a temperature; all three losses in one backward pass and one step."""
+    """Two critics, a squashed Gaussian policy, a temperature; one backward pass and one step for all three losses."""
 
     config: SACConfig
     policy: SquashedPolicy
@@ -62,26 +78,29 @@ class SAC(BoundedAgent):
         return [self.log_alpha] if self.log_alpha.requires_grad else []
 
     def update_noise(self, updates: int) -> Tensor:
-        """Uniforms [updates, 2, B, A] for the actions that are drawn anew in this iteration's updates."""
+        """Draw uniforms [updates, 2, B, A], from which updates draw actions at s (index 0) and at s' (index 1)."""
         shape = (updates, 2, self.config.batch_size, self.policy.actions)
         return uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.log_alpha.device)
 
     def next_value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
-        """The value of the next observation, for a target: of the target critics' values of an action there."""
+        """Return V(s') [B] for a target; `q` [n, B] are the target critics' values of an action a' drawn from pi."""
         return soft_value(q, log_prob, alpha)
 
     def value(self, q: Tensor, log_prob: Tensor, alpha: Tensor) -> Tensor:
-        """What the policy maximises, [B]."""
+        """Return what the policy maximises, [B], by the critics' outputs `q` for an action drawn from pi at s."""
         return soft_value(self.expected(q), log_prob, alpha)
 
     def regression(self, q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        """The loss of the critics, in units of the value scale."""
+        """Return the loss [] of the critics, in units of the value scale."""
         if self.bins:
             return self.bins.loss(q, target, weight)
         return self.value_scale.relative(critic_loss(q, target, weight), 2)
 
     def targets(self, batch: Transitions, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions of the next observations, and what the critics learn towards: values, quantiles, chances of bins."""
+        """Return the actions a' [B, A] drawn at s', and the critics' targets.
+
+        Targets are values [B], samples of the return [B, M] (TQC), or probabilities of bins [B, K].
+        """
         action, log_prob = self.policy.draw(batch.next_obs, noise)
         q = self.target_q(batch, action)
         if self.bins:
@@ -89,10 +108,10 @@ class SAC(BoundedAgent):
         return action, td_target(batch.reward, batch.discount, self.next_value(q, log_prob, alpha))
 
     def policy_loss(self, batch: Transitions, noise: Tensor, alpha: Tensor) -> Tensor:
-        """The losses of the actor and, where it is learnt, of the temperature."""
+        """Return -E[V(s)] of actions that the policy draws, plus J(alpha) if the temperature is learnt. -> []"""
         with batch_moments(self.actor_norms):
             action, log_prob = self.policy.draw(batch.obs, noise)
-        # frozen: one backward pass serves all losses, and the policy's must not move the critics
+        # frozen: one backward pass serves all losses, and the policy's loss must not change the critics
         value = self.value(self.critics(batch.obs, action, frozen=True), log_prob, alpha)
         policy_loss = -self.value_scale.relative(value).mean()
         self.metrics.add({"train/loss/policy": policy_loss, "train/policy/entropy": -log_prob.mean()})
@@ -101,7 +120,7 @@ class SAC(BoundedAgent):
         return policy_loss
 
     def update(self, batch: Transitions, noise: Tensor) -> Mapping[str, Tensor]:
-        """`noise` [2, B, A]: for the actions of the observations, and of the next ones."""
+        """Make one step; `noise` [2, B, A]: uniforms for the actions at s and at s'. -> metrics"""
         learns_alpha = self.live.ent_coef is None
         alpha = self.log_alpha.detach().exp() if learns_alpha else torch.full_like(self.log_alpha, self.live.ent_coef)
         batch, moves_actor = self.scaled(batch), self.moves_actor()

@@ -1,7 +1,7 @@
-"""The expensive methods of an agent as sockets: playing, learning, evaluating. Here in plain torch, one step and one
-minibatch at a time, which is the meaning of all others.
+"""Sockets: the three expensive operations of an agent, playing, learning and evaluating, which an engine can replace.
 
-An engine that is plugged in owns compiled code at most, never state and no algorithm; sockets are chosen one by one.
+The Eager classes here do them in plain torch, one step and one minibatch at a time; this defines the results that every
+engine must give. An engine owns compiled code only, neither state nor an algorithm. Each socket is chosen separately.
 """
 
 import math
@@ -22,7 +22,7 @@ Work = TypeVar("Work", contravariant=True)
 
 
 class Learner(Protocol):
-    """An agent, as far as engines that play or learn for it use it."""
+    """The part of an agent that engines use when they play or learn for it."""
 
     config: Config
     live: SimpleNamespace
@@ -32,13 +32,13 @@ class Learner(Protocol):
     metrics: Metrics
     progress: dict[str, int]
     counter: Tensor | None
-    """iterations, int64 [] on the device, where a graph reads them"""
+    """number of iterations, int64 [] on the device, for CUDA graphs; None without them"""
     loads: int
-    """how often a state was loaded, after which tensors are stored elsewhere"""
+    """how often a checkpoint was loaded; each load gives tensors new addresses"""
     poisoned: Tensor
-    """bool []: something that was just collected is non-finite"""
+    """bool []: a row that was just collected is non-finite"""
     broken: Tensor
-    """bool []: something of this iteration is non-finite"""
+    """bool []: any number of this iteration is non-finite"""
     lost: Tensor
     """bool []: a loss is non-finite"""
 
@@ -52,42 +52,42 @@ class Learner(Protocol):
 
 
 class Play(Protocol):
-    """Collects."""
+    """The socket that collects."""
 
     name: str
 
     def collect(self, learner: Learner, steps: int) -> None:
-        """Play `steps` steps in every world into the learner's memory."""
+        """Play `steps` steps in every environment into the learner's memory."""
 
 
 class Learn(Protocol[Work]):
-    """Updates."""
+    """The socket that makes updates."""
 
     name: str
 
     def learn(self, learner: Learner, work: Work) -> None:
-        """Do what the learner's own `learn` does with this work: a rollout, or a number of updates that are due.
+        """Do what the learner's own `learn` does with this work: a Rollout, or the number of updates that are due.
 
-        World models take `learn(updates, losses)`: an engine passes what answers their losses and steps the optimizer.
+        World models have `learn(updates, losses)`: an engine passes an object that computes their losses.
         """
 
 
 class Episodes(Protocol):
-    """Evaluates."""
+    """The socket that plays episodes for evaluations."""
 
     name: str
 
     def play(
         self, learner: Learner, collector: Collector, count: int, max_steps: int | None, deadline: float = math.inf
     ) -> EpisodeResults:
-        """The results of `collector.play`, guarded as the learner's config says; worlds have just begun.
+        """Return the results of `collector.play`; with nan_guard, check its numbers. Environments were just reset.
 
-        The state of the worlds and the collector afterwards does not matter: both begin anew.
+        Their state and the collector's may be anything afterwards, because both are reset before they are used again.
         """
 
 
 class EagerPlay:
-    """The collector asks the policy, step by step."""
+    """Plays with the collector: one call of the policy for each step."""
 
     name = "eager"
 
@@ -96,7 +96,7 @@ class EagerPlay:
 
 
 class EagerLearn:
-    """The agent's own method."""
+    """Learns with the agent's own method."""
 
     name = "eager"
 
@@ -105,14 +105,14 @@ class EagerLearn:
 
 
 class Threads(NamedTuple):
-    """How many threads, and why, where the config left it open."""
+    """The number of threads, and the reason for it; "" if the config names the number."""
 
     number: int = 1
     why: str = ""
 
 
 class EagerEpisodes:
-    """The collector itself."""
+    """Plays evaluations with the collector."""
 
     name = "eager"
 
@@ -123,16 +123,16 @@ class EagerEpisodes:
 
 
 class Engine(NamedTuple):
-    """The sockets, under the name that configs and runs use, and why they were chosen."""
+    """The sockets of an agent, with the engine's name (as in configs and runs) and the reason why it was chosen."""
 
     name: str
     reason: str
     play: Play
-    learn: Learn[Any]  # of the work that the agent passes to `learn_from`
+    learn: Learn[Any]  # Any: the work that the agent passes to `learn_from`
     episodes: Episodes = EagerEpisodes()
     threads: Threads = Threads()
 
 
 def eager(reason: str = "") -> Engine:
-    """Plain torch in all sockets."""
+    """Return the engine with plain torch in all sockets; `reason`: why it was chosen."""
     return Engine("eager", reason, EagerPlay(), EagerLearn())

@@ -1,6 +1,7 @@
-"""Seconds of each phase: by the clock on the CPU; on a GPU by marks in its own stream, which nobody waits for.
+"""Counts the seconds of each phase of a training: by the host's clock, or on a GPU by events in its stream.
 
-A GPU runs its work later than the host starts it, so the host's clock would measure the start alone.
+A GPU runs its work later than the host starts it, so the host's clock would measure only the start. Nothing waits for
+an event until the seconds are read.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,11 +10,11 @@ from typing import Any, Protocol
 
 import torch
 
-MOST = 256  # spans that are not read yet; the oldest are long done by then
+MAX_UNREAD_SPANS = 256  # at so many they are read, which waits for the GPU once
 
 
 class Stopwatch:
-    """Seconds by phase, on the host's clock. `begin` gives a mark, `end` counts the time since then."""
+    """Seconds by phase, by the host's clock: `start = begin()`, then `end(phase, start)` counts the time between."""
 
     begin: Callable[[], Any] = staticmethod(perf_counter)
 
@@ -24,12 +25,12 @@ class Stopwatch:
         self.spent[phase] += perf_counter() - start
 
     def read(self) -> dict[str, float]:
-        """Seconds so far; a caller that measures a phase itself adds to this dict."""
+        """Return the seconds so far by phase; a caller that measures a phase itself adds to this dict."""
         return self.spent
 
 
 class CudaEvent(Protocol):
-    """torch.cuda.Event, as far as it is used."""
+    """The part of torch.cuda.Event that is used here."""
 
     def record(self, stream: Any = None) -> None: ...
     def synchronize(self) -> None: ...
@@ -37,17 +38,17 @@ class CudaEvent(Protocol):
 
 
 class DeviceStopwatch(Stopwatch):
-    """Seconds of a GPU between two marks in its stream; `read` waits for the last one."""
+    """Seconds by phase between two events in a GPU's stream; `read` waits for the last event."""
 
     def __init__(self, phases: Iterable[str], mark: Callable[[], CudaEvent]) -> None:
-        """`mark` gives an event that is already recorded."""
+        """`mark` returns an event that is already recorded in the stream."""
         super().__init__(phases)
         self.begin = mark
         self._spans: list[tuple[str, CudaEvent, CudaEvent]] = []  # phase, first mark, last mark
 
     def end(self, phase: str, start: CudaEvent) -> None:  # type: ignore[override]  # its own marks
         self._spans.append((phase, start, self.begin()))
-        if len(self._spans) == MOST:
+        if len(self._spans) == MAX_UNREAD_SPANS:
             self.read()
 
     def read(self) -> dict[str, float]:
@@ -60,7 +61,7 @@ class DeviceStopwatch(Stopwatch):
 
 
 def stopwatch(device: torch.device, phases: Iterable[str]) -> Stopwatch:
-    """The stopwatch for work on `device`."""
+    """Return the stopwatch for work on `device`."""
 
     def mark() -> CudaEvent:
         event = torch.cuda.Event(enable_timing=True)

@@ -1,4 +1,8 @@
-"""TD3: losses as pure functions, then the agent (Fujimoto et al. 2018). With keys of its config it is DDPG."""
+"""Twin delayed DDPG, TD3 (Fujimoto et al. 2018): losses as pure functions, then the agent.
+
+With one critic, no target noise and `actor_every=1` it is DDPG (Lillicrap et al. 2016). B samples, A numbers of an
+action.
+"""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,17 +22,20 @@ from stride.utils.counter_rng import EXPLORE, normal, uniforms
 
 
 def smoothed(action: Tensor, z: Tensor, deviation: float, limit: float) -> Tensor:
-    """An action with clipped noise on it, within +-1: a peak of the critics narrower than that is not believed."""
+    """Target policy smoothing: clip(a + clip(deviation z, -limit, limit), -1, 1). -> [B, A]
+
+    `action` a [B, A], `z` [B, A] standard normal. So a narrow peak of a critic, often an error, raises targets little.
+    """
     return (action + (deviation * z).clamp(-limit, limit)).clamp(-1, 1)
 
 
 def actor_loss(q: Tensor) -> Tensor:
-    """-E[Q(s, pi(s))], by the first critic alone: [1, B]."""
+    """Loss -E[Q_1(s, pi(s))] of the actor; `q` [1, B]: only the first critic judges it. -> []"""
     return -q.mean()
 
 
 class TD3(BoundedAgent):
-    """Critics that learn from the least of their targets; actor and targets that move at every few updates alone."""
+    """Critics learn from the smallest target critic; actor and target networks move every `actor_every` updates."""
 
     config: TD3Config
     policy: DeterministicPolicy
@@ -53,12 +60,12 @@ class TD3(BoundedAgent):
         learn_statistics(self, self.config, self.target_policy)
 
     def update_noise(self, updates: int) -> Tensor:
-        """Standard normal numbers [updates, B, A]."""
+        """Draw standard normal numbers [updates, B, A], for the actions of the target policy."""
         shape = (updates, self.config.batch_size, self.policy.actions)
         return normal(uniforms(self.key(EXPLORE, self.progress["iterations"]), shape, self.device))
 
     def update(self, batch: Transitions, z: Tensor) -> Mapping[str, Tensor]:
-        """`z` [B, A]: standard normal noise on the target actor's actions."""
+        """Make one step; `z` [B, A]: standard normal noise on the target policy's actions. -> metrics"""
         live, batch, moves_actor = self.live, self.scaled(batch), self.moves_actor()
         with torch.no_grad():
             next_action = smoothed(self.target_policy(batch.next_obs), z, live.target_noise, live.target_noise_clip)
@@ -77,7 +84,7 @@ class TD3(BoundedAgent):
         if moves_actor:
             with batch_moments(self.actor_norms):
                 action = self.policy(batch.obs)
-            # frozen: one backward pass serves both losses, and the actor's must not move the critics
+            # frozen: one backward pass serves both losses, and the actor's loss must not change the critics
             policy_loss = relative(actor_loss(self.expected(self.critics(batch.obs, action, frozen=True, first=1))))
             loss = q_loss + policy_loss
             self.metrics.add({"train/loss/policy": policy_loss})

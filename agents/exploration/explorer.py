@@ -1,7 +1,8 @@
-"""Exploration by intrinsic rewards: what is new is paid, and for PPO a value of its own foresees it.
+"""Exploration by intrinsic rewards for PPO and PQN: the agent is rewarded for reaching what is new to it.
 
-The agent's rewards, returns, goals and policy stay what they are; PPO adds the intrinsic advantage to its own, PQN the
-intrinsic reward to the rewards of its targets. The networks here have an optimizer of their own.
+PPO adds an intrinsic advantage, from a separate critic, to its own advantage; PQN adds the intrinsic reward to the
+rewards in its targets. Logged returns, goals and the policy's network do not change. The networks here have their own
+optimizer. Letters in shapes: T steps, N environments.
 """
 
 from types import SimpleNamespace
@@ -24,11 +25,11 @@ from stride.config.exploration import Exploration
 from stride.config.schema import PPOConfig, PQNConfig
 from stride.envs_fast.vec_env import Obs
 
-SEED_SHIFT = 1 << 62  # the first weights are drawn from another stream than the policy's
+SEED_SHIFT = 1 << 62  # xor with the seed, so that first weights are drawn from another stream than the policy's
 
 
 class Explorer:
-    """Owns novelty, intrinsic value, their optimizer, and the scale of intrinsic rewards."""
+    """Owns the novelty module, the intrinsic critic, their optimizer, and the scale of intrinsic rewards."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Explorer:
         encoder: FlatEncoder,
         valued: bool,
     ) -> None:
-        """`encoder`: the policy's. `valued`: whether intrinsic rewards have a value of their own."""
+        """`encoder`: the policy's. `valued`: whether there is a critic of intrinsic rewards (PPO), or none (PQN)."""
         self.agent, self.rollouts, self.config = agent, config, exploration
         envs = agent.collector.envs
         spaces = Spaces(envs.observation_space, envs.action_space, encoder)
@@ -51,15 +52,15 @@ class Explorer:
             initialize(self.critic, generator)
             nn.init.zeros_(last_layer.weight)
         self.networks = nn.ModuleList([self.novelty, self.critic or nn.Identity()]).to(envs.device)
-        learnt = [parameter for parameter in self.networks.parameters() if parameter.requires_grad]
-        # counts have nothing to learn where their rewards have no value of their own
-        self.optimizer = torch.optim.Adam(learnt, exploration.lr, fused=True) if learnt else None
+        learnable = [parameter for parameter in self.networks.parameters() if parameter.requires_grad]
+        # `counts` without a critic has nothing to learn
+        self.optimizer = torch.optim.Adam(learnable, exploration.lr, fused=True) if learnable else None
         self.scale = RewardScale(True, SimpleNamespace(gamma=exploration.gamma), agent.memory.table.reward[0])
-        self.experience: Experience | None = None  # of the rollout that was judged last
+        self.experience: Experience | None = None  # the rollout that was judged last, until `learn`
 
     @torch.no_grad()
     def reward(self, rollout: Rollout) -> Tensor:
-        """Intrinsic rewards [T, N] on their own scale; 0 where an episode terminates."""
+        """Return scaled intrinsic rewards [T, N], 0 for terminated rows; remember the rollout for `learn`."""
         row = rollout.row
         self.novelty.sight.learn(row.obs)
         known = ~row.terminated
@@ -77,7 +78,7 @@ class Explorer:
 
     @torch.no_grad()
     def advantage(self, rollout: Rollout, lam: float) -> Tensor:
-        """Advantages of intrinsic rewards times their weight, [T, N]."""
+        """Return coef * GAE of intrinsic rewards, [T, N]; without `episodic`, values continue over ends of episodes."""
         reward, row = self.reward(rollout), rollout.row
         v_t = self.value(row.obs)
         v_next = self.value(tree_map(lambda x: x[None], rollout.next.obs))[0]
@@ -93,21 +94,21 @@ class Explorer:
         return self.config.coef * advantage
 
     def value(self, obs: Obs) -> Tensor:
-        """The intrinsic value of observations [T, N, ...], [T, N]."""
+        """Return the intrinsic value [T, N] of observations [T, N, ...]."""
         assert self.critic is not None
         values = [self.critic(self.novelty.sight(piece)) for piece in pieces(obs)]
         return torch.cat(values).view(leaves(obs)[0].shape[:2])
 
     def learn(self) -> None:
-        """All passes over the rollout that was judged last."""
+        """Make n_epochs passes over the rollout that was judged last, in minibatches, then forget it."""
         assert self.experience is not None
         if self.optimizer is not None:
             for batch in epochs(self.agent, self.rollouts, minibatches, self.experience):
                 self.update(batch, self.optimizer)
-        self.experience = None  # its rows will be overwritten
+        self.experience = None  # the next `collect` overwrites its rows
 
     def update(self, batch: Experience, optimizer: Optimizer) -> None:
-        """One clipped step, or none where something is not finite."""
+        """Make one clipped step on novelty loss + value loss / 2, or none if anything is non-finite."""
         agent = self.agent
         loss = self.novelty.loss(batch)
         agent.metrics.add({"train/loss/novelty": loss})
@@ -124,7 +125,7 @@ class Explorer:
         step_unless(optimizer, agent.broken | agent.poisoned | ~(loss + norm).detach().isfinite())
 
     def state_dict(self) -> dict:
-        """Everything its future depends on."""
+        """Return everything that its future depends on: networks, optimizer, scale."""
         moments = self.optimizer.state_dict() if self.optimizer else {}
         return {
             "networks": plain(self.networks.state_dict()),
@@ -140,7 +141,7 @@ class Explorer:
 
 
 def led_to(rollout: Rollout) -> Tree:
-    """The observation each action led to, [T, N, ...]; after a termination the next episode's first."""
+    """Return the observation that each action led to, [T, N, ...]; after a termination the next episode's first."""
     row = rollout.row
     following = tree_map(lambda x, last: torch.cat([x[1:], last[None]]), row.obs, rollout.next.obs)
     if known_uncut(rollout):
@@ -150,7 +151,7 @@ def led_to(rollout: Rollout) -> Tree:
 
 
 def make_explorer(agent: Agent, config: PPOConfig | PQNConfig, encoder: FlatEncoder, valued: bool) -> Explorer | None:
-    """What the config asks for, whose state a checkpoint holds; None where it asks for nothing."""
+    """Make the explorer that the config asks for, and register it as a part of the agent; None if it has none."""
     if config.exploration is None:
         return None
     explorer = Explorer(agent, config, config.exploration, encoder, valued)

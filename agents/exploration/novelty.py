@@ -1,8 +1,10 @@
-"""What is new: three answers, each a network or a table that learns from what was seen, and pays less for it next time.
+"""Three measures of how new an observation is; each learns from what was seen, so it falls when that is seen again.
 
-RND (Burda et al. 2018): the error of predicting what a fixed random network makes of the next observation. ICM (Pathak
-et al. 2017): the error of predicting the next features from these and the action; features are learnt by telling the
-action from two of them. Counts: 1 / sqrt(n) with n visits to observations of the same hash (SimHash: Tang et al. 2017).
+RND (Burda et al. 2018): the error of a network that predicts a fixed random network's output for the next observation.
+ICM (Pathak et al. 2017): the error of predicting the next observation's features from the present ones and the action;
+the features are learnt by predicting the action from two consecutive ones.
+Counts: 1 / sqrt(n), with n visits to observations of the same hash (SimHash: Tang et al. 2017).
+Letters in shapes: T steps, N environments, B rows.
 """
 
 from typing import NamedTuple
@@ -11,69 +13,70 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from stride.agents.exploration.sight import Features, Sight, Whitened, initialize, pieces
+from stride.agents.exploration.sight import ClippedNorm, Features, Sight, initialize, pieces
 from stride.agents.networks.encoders import FlatEncoder
 from stride.agents.networks.heads import head_for
 from stride.config.exploration import Exploration
 from stride.envs_fast.vec_env import Obs
 
-FORWARD_SHARE = 0.2  # of the forward model in ICM's loss; the rest is the inverse model's
-TABLE_BITS = 20  # there are 2^20 counters: 4 MiB, in every checkpoint
-MIXER = -7046029254386353131  # 2^64 / golden ratio as int64, odd: its products spread over the upper bits
+FORWARD_SHARE = 0.2  # weight of the forward model in ICM's loss (the paper's beta); the rest is the inverse model's
+TABLE_BITS = 20  # log2 of the number of counters, which take 4 MiB in every checkpoint
+HASH_MULTIPLIER = -7046029254386353131  # 2^64 / golden ratio as int64 (Fibonacci hashing: the upper bits are used)
 
 
 class Experience(NamedTuple):
-    """What is learnt from: columns [T, N, ...], or [B, ...] of a minibatch."""
+    """What novelty and intrinsic critic learn from: a rollout's columns [T, N, ...], or a minibatch's [B, ...]."""
 
     obs: Obs
     action: Tensor
     next_obs: Obs
-    """that the action led to"""
+    """what the action led to"""
     known: Tensor
-    """bool; not after a termination, whose last observation nobody keeps: next_obs is then of the next episode"""
+    """bool; False for terminated rows: their last observation is not stored, so next_obs is of the next episode"""
     target: Tensor
-    """of the intrinsic value"""
+    """the target of the intrinsic critic; 0 without one"""
 
 
 class Spaces(NamedTuple):
-    """What is seen and done, and the policy's encoder, by example of which pictures are read."""
+    """The spaces of observations and actions, and the policy's encoder, which shows how images are to be read."""
 
     observation: gym.Space
     action: gym.Space
     encoder: FlatEncoder
 
     def features(self, width: int) -> Features:
+        """Make a new network from normalised observations to `width` features."""
         return Features(self.observation, self.encoder, width)
 
 
 class Novelty(nn.Module):
-    """How new what an action led to is."""
+    """Measures how new the observation is that an action led to."""
 
     def __init__(self, spaces: Spaces) -> None:
         super().__init__()
         self.sight = Sight(spaces.observation)
 
     def judge(self, experience: Experience) -> Tensor:
-        """The novelty of every row, [T, N]; of rows that are not `known` it means nothing."""
+        """Return the novelty of every row, [T, N]; it is meaningless in rows that are not `known`."""
         columns = (experience.obs, experience.action, experience.next_obs)
         errors = [self.error(*piece) for piece in pieces(columns)]
         return torch.cat(errors).view_as(experience.known)
 
     def error(self, obs: Obs, action: Tensor, next_obs: Obs) -> Tensor:
-        """The novelty of rows [B]."""
+        """Return the novelty of rows, [B]."""
         raise NotImplementedError
 
     def loss(self, batch: Experience) -> Tensor:
-        """What is minimised, []."""
+        """Return the loss on a minibatch, []."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Tensor]:
-        """Metrics of its own."""
+        """Return metrics of this measure; {} if there are none."""
         return {}
 
 
 class RND(Novelty):
-    """Random network distillation."""
+    """Random network distillation: novelty = mean over features of (predictor(o') - target(o'))^2, o' = next_obs."""
 
     def __init__(self, spaces: Spaces, width: int) -> None:
         super().__init__(spaces)
@@ -91,12 +94,12 @@ class RND(Novelty):
 
 
 class ICM(Novelty):
-    """Intrinsic curiosity module."""
+    """Intrinsic curiosity module: loss = (1 - beta) L_inverse + beta L_forward; novelty = L_forward of each row."""
 
     def __init__(self, spaces: Spaces, width: int) -> None:
         super().__init__(spaces)
         self.actions = FlatEncoder(spaces.action, normalize=False)  # one-hot, or numbers
-        norm = nn.LayerNorm(width, elementwise_affine=False)  # else features shrink: small ones are predicted best
+        norm = nn.LayerNorm(width, elementwise_affine=False)  # else features shrink: small ones are easy to predict
         self.features = nn.Sequential(spaces.features(width), nn.Linear(width, width), norm)
         inputs = width + self.actions.size
         self.forward_model = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width))
@@ -107,7 +110,7 @@ class ICM(Novelty):
         return self.forward_error(self.features(self.sight(obs)), action, self.features(self.sight(next_obs)))
 
     def forward_error(self, features: Tensor, action: Tensor, next_features: Tensor) -> Tensor:
-        """Half the mean square between the predicted features [B, width] and the next ones, [B]."""
+        """Return L_forward, half the mean squared error of the predicted next features [B, width]. -> [B]"""
         predicted = self.forward_model(torch.cat([features, self.actions(action)], -1))
         squares: Tensor = (predicted - next_features).square()
         return squares.mean(-1) / 2
@@ -115,17 +118,18 @@ class ICM(Novelty):
     def loss(self, batch: Experience) -> Tensor:
         features = self.features(self.sight(batch.obs))
         next_features = self.features(self.sight(batch.next_obs))
-        told_action = self.inverse_model(torch.cat([features, next_features], -1))
-        inverse_loss = mean_of_known(-self.head.log_prob(told_action, batch.action), batch.known)
+        action_parameters = self.inverse_model(torch.cat([features, next_features], -1))
+        inverse_loss = mean_of_known(-self.head.log_prob(action_parameters, batch.action), batch.known)
         forward_loss = mean_of_known(self.forward_error(features, batch.action, next_features), batch.known)
         return (1 - FORWARD_SHARE) * inverse_loss + FORWARD_SHARE * forward_loss
 
 
 class Counts(Novelty):
-    """A table of counters; observations with the same hash share one.
+    """A table of visit counters; observations with the same hash share a counter. Nothing here has gradients.
 
-    SimHash says on which side of each of `bits` random planes an observation lies, normalised by the statistics of the
-    first rollout alone: later ones would move what was counted. Without it the hash is of every bit there is.
+    With `bits` > 0 the hash is SimHash: on which side of each of `bits` random planes an observation lies. Observations
+    are normalised by the statistics of the first rollout only, since later changes would move them to other counters.
+    With `bits` 0 the hash is of all bits of the observation.
     """
 
     planes: Tensor
@@ -135,14 +139,14 @@ class Counts(Novelty):
     def __init__(self, spaces: Spaces, bits: int, generator: torch.Generator) -> None:
         super().__init__(spaces)
         self.bits, size = bits, self.sight.flat.size
-        self.first_norm = Whitened(size)
-        planes = torch.randn(size + 1, bits, generator=generator)  # the last row: how far they are from the middle
+        self.first_norm = ClippedNorm(size)
+        planes = torch.randn(size + 1, bits, generator=generator)  # the last row: offsets of the planes
         self.register_buffer("planes", planes)
         self.register_buffer("multipliers", 2 * torch.randint(-(2**62), 2**62, (size,), generator=generator) + 1)
         self.register_buffer("visits", torch.zeros(1 << TABLE_BITS, dtype=torch.int32))
 
     def judge(self, experience: Experience) -> Tensor:
-        """Count these visits, then pay each by all of them."""
+        """Count the visits of a whole rollout first, then return 1 / sqrt(visits) for each row, [T, N]."""
         next_pieces = pieces(experience.next_obs)
         if self.bits and not self.first_norm.count:
             for piece in next_pieces:
@@ -152,13 +156,13 @@ class Counts(Novelty):
         return self.visits[cells].clamp(min=1).rsqrt().view_as(experience.known)
 
     def cells(self, x: Tensor) -> Tensor:
-        """The counters of flat observations [B, size], int64 [B]."""
+        """Return the indices of the counters of flat observations [B, size], int64 [B]."""
         if self.bits:
             sides = self.first_norm(x) @ self.planes[:-1] + self.planes[-1] > 0
             code = (sides.long() << torch.arange(self.bits, device=x.device)).sum(-1)
         else:
-            code = ((x + 0.0).view(torch.int32) * self.multipliers).sum(-1)  # -0.0 + 0.0 is 0.0
-        return (code * MIXER) >> (64 - TABLE_BITS) & ((1 << TABLE_BITS) - 1)
+            code = ((x + 0.0).view(torch.int32) * self.multipliers).sum(-1)  # + 0.0 turns -0.0 into 0.0
+        return (code * HASH_MULTIPLIER) >> (64 - TABLE_BITS) & ((1 << TABLE_BITS) - 1)
 
     def loss(self, batch: Experience) -> Tensor:
         return torch.zeros_like(batch.target[0])
@@ -168,12 +172,12 @@ class Counts(Novelty):
 
 
 def mean_of_known(values: Tensor, known: Tensor) -> Tensor:
-    """The mean of values [B] over the rows that are known; 0 where none is."""
+    """Return the mean [] of values [B] over the rows that are `known`; 0 if there are none."""
     return torch.where(known, values, 0).sum() / known.sum().clamp(min=1)
 
 
 def make_novelty(config: Exploration, spaces: Spaces, generator: torch.Generator) -> Novelty:
-    """What the config's `kind` names, with its first weights."""
+    """Make the measure that the config's `kind` names, with first weights drawn from `generator`."""
     match config.kind:
         case "rnd":
             novelty: Novelty = RND(spaces, config.width)

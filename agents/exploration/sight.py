@@ -1,6 +1,6 @@
-"""How networks that explore see: one normalised vector, and features of it; pictures are read as the policy reads its.
+"""The first layers of exploration's networks: observations as one normalised vector, and features of this vector.
 
-They share nothing with the policy, neither weights nor statistics, so that it stays what it is without exploration.
+They share neither weights nor statistics with the policy, so that exploration does not change the policy's network.
 """
 
 import gymnasium as gym
@@ -14,41 +14,41 @@ from stride.agents.networks.cnn import Image
 from stride.agents.networks.encoders import FlatEncoder, RunningNorm
 from stride.envs_fast.vec_env import Obs
 
-PIECE = 256  # observations that are looked at in one go: a picture is 30 kB, as floats 110
+PIECE_ROWS = 256  # observations in one pass, to limit memory: an image has 30 kB, as floats 110
 
 
-class Whitened(RunningNorm):
-    """Clipped to +-5, as published for RND."""
+class ClippedNorm(RunningNorm):
+    """A running norm that clips to +-5, as published for RND."""
 
     bound = 5.0
 
 
 class Sight(nn.Module):
-    """Observations as vectors [..., size]: flat or one-hot, every number normalised by its own running statistics."""
+    """Turn observations into vectors [..., size], flat or one-hot, and normalise each number by running statistics."""
 
     def __init__(self, space: gym.Space) -> None:
         super().__init__()
         self.flat = FlatEncoder(space, normalize=False)
-        self.norm = Whitened(self.flat.size)
+        self.norm = ClippedNorm(self.flat.size)
 
     def forward(self, obs: Obs) -> Tensor:
         vector: Tensor = self.norm(self.flat(obs))
         return vector
 
     def learn(self, obs: Obs) -> None:
-        """Merge the moments of observations [T, N, ...]."""
+        """Update the statistics by observations [T, N, ...]."""
         for piece in pieces(obs):
             self.norm.learn(self.flat(piece))
 
 
 class Features(nn.Module):
-    """A vector of a `Sight` to `width` features; pictures in it go through convolutions first."""
+    """Turn a vector from `Sight` into `width` features; images in it go through convolutions first."""
 
     def __init__(self, space: gym.Space, encoder: FlatEncoder, width: int) -> None:
-        """`encoder`: the policy's, which says what is a picture and by which network it is read."""
+        """`encoder`: the policy's, which shows which parts are images and which kind of CNN reads them."""
         super().__init__()
         self.shapes: list[tuple[int, ...]] = []
-        self.sizes: list[int] = []  # numbers of each part of a vector
+        self.sizes: list[int] = []  # length of each part of the vector
         readers: list[nn.Module] = []
         joined_size = 0
         for name, policy_reader in zip(encoder.keys, encoder.leaf, strict=True):
@@ -74,12 +74,12 @@ class Features(nn.Module):
 
 
 def pieces(table: T) -> list[T]:
-    """Columns [T, N, ...] as pieces [B, ...]."""
-    return list(in_order(tree_map(lambda x: x.flatten(0, 1), table), PIECE))
+    """Split columns [T, N, ...] into pieces [B, ...] of at most PIECE_ROWS rows, in order."""
+    return list(in_order(tree_map(lambda x: x.flatten(0, 1), table), PIECE_ROWS))
 
 
 def initialize(module: nn.Module, generator: torch.Generator) -> None:
-    """Orthogonal weights with a gain of sqrt(2), zero biases, as published for RND."""
+    """Draw orthogonal weights with gain sqrt(2), biases 0, as published for RND."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.orthogonal_(layer.weight, 2**0.5, generator)

@@ -1,4 +1,7 @@
-"""Acting by a world model's state: the state of its episode is the carry, recognised anew at each step."""
+"""Policies that act from the state of a world model: ModelPolicy, the base of Dreamer's and PlaNet's, and Dreamer's.
+
+The state of the present episode is the policy's carry; each observation updates it (`recognise`). N environments.
+"""
 
 import math
 from typing import NamedTuple
@@ -21,7 +24,7 @@ from stride.utils.user_error import UserError
 
 
 class Actions(nn.Module):
-    """The actions of a space, encoded for a model; and random actions."""
+    """Encodes the actions of a space for a world model, and draws random actions."""
 
     counts: Tensor
 
@@ -33,23 +36,23 @@ class Actions(nn.Module):
         if not bounded and not isinstance(space, Discrete | MultiDiscrete):
             raise UserError(f"a world model needs discrete actions or actions with bounds, not {space}; use ppo")
         self.options = [] if bounded else choice_sizes(space)
-        """of each choice; none where actions are numbers"""
+        """number of options of each choice; [] if actions are numbers"""
         for option_count in self.options:
-            check_choices(option_count, option_count)  # each as a one-hot row
+            check_choices(option_count, option_count)  # the table has a one-hot row for each
         self.register_buffer("counts", torch.tensor(self.options), persistent=False)
         if self.options:
             self.table = MultiOneHot(self.options) if self.several else OneHot(self.options[0])
         self.draws = len(self.options) or math.prod(space.shape or ())
-        """uniforms that one of them takes"""
+        """uniforms that one random action needs"""
         self.size = sum(self.options) or self.draws
 
     def forward(self, action: Tensor) -> Tensor:
-        """[...] of one choice, [..., A] else -> [..., size]: one-hot, or numbers cut at +-1, as worlds do."""
+        """Encode actions, [...] of one choice or [..., A], as [..., size]: one-hot, or numbers clipped to +-1."""
         encoded: Tensor = self.table(action) if self.table else action.float().clamp(-1, 1)
         return encoded
 
     def any(self, u: Tensor) -> Tensor:
-        """Random actions, each with the same chance, from uniforms [N, draws]."""
+        """Draw random actions, all equally likely, from uniforms u [N, draws]."""
         if not self.table:
             return 2 * u - 1
         option_index = (u * self.counts).long().minimum(self.counts - 1)
@@ -57,16 +60,16 @@ class Actions(nn.Module):
 
 
 class Carry(NamedTuple):
-    """The state that is handed from step to step."""
+    """What the policy remembers from step to step: the model's state, and the last action."""
 
     deter: Tensor
     stoch: Tensor
     action: Tensor
-    """[N, A] encoded: the one that leads to the next observation"""
+    """[N, A] encoded: the action that leads to the next observation"""
 
 
 def sizes_of(config: WorldModelConfig) -> ModelSizes:
-    """The sizes of the config's `size`, with the single ones it gives; UserError where blocks would be unequal."""
+    """Return the sizes of `size`, where the config's other keys replace some; UserError for unequal blocks."""
     options = {name: value for name, value in vars(config).items() if name in ModelSizes._fields and value is not None}
     sizes = SIZES[config.size]._replace(**options)
     if sizes.deter % sizes.blocks:
@@ -77,7 +80,7 @@ def sizes_of(config: WorldModelConfig) -> ModelSizes:
 
 
 class ModelPolicy(Policy):
-    """A world model and the state of its episode; subclasses choose actions from the state."""
+    """A policy with a world model; subclasses choose actions from the model's state."""
 
     def __init__(self, config: WorldModelConfig, envs: VecEnv) -> None:
         super().__init__()
@@ -91,7 +94,7 @@ class ModelPolicy(Policy):
         return Carry(*empty_state, empty_state.deter.new_zeros(num_envs, self.actions.size))
 
     def recognise(self, obs: Obs, carry: Tree, is_first: Tensor, u: Tensor | None) -> State:
-        """The state [N, ..] at an observation; without uniforms the likeliest one."""
+        """Return the posterior state [N, ..] at an observation, drawn by uniforms u [N, S]; None: the likeliest."""
         senses = self.model.senses
         previous = State(carry.deter, carry.stoch)
         return self.model.rssm.recognise(previous, carry.action, is_first, senses(senses.look(obs)), u)
@@ -100,7 +103,7 @@ class ModelPolicy(Policy):
         return Carry(*self.recognise(obs, carry, is_first, None), self.actions(action))
 
     def encoded(self, obs: Obs) -> Tensor:
-        """The observation as the model's first layer gets it; if it is nothing but images, their features."""
+        """Return the observation as the model's first layer gets it; if it has only images, their features."""
         senses = self.model.senses
         sensed_obs = senses.look(obs)
         return sensed_obs.vector if senses.flat else senses(sensed_obs)
@@ -117,12 +120,12 @@ class ModelPolicy(Policy):
         return Dream(obs, *model.expect(features), self.value(features))
 
     def value(self, features: Tensor) -> Tensor | None:
-        """V of states, where there is a critic."""
+        """Return V of states, [...] from features [..., F]; None without a critic."""
         return None
 
 
 class DreamerPolicy(ModelPolicy):
-    """World model, actor and critic. The critic is here to be looked at: acting does not need it."""
+    """Dreamer's policy: world model, actor and critic. Acting does not need the critic; `explain` shows its values."""
 
     def __init__(self, config: WorldModelConfig, envs: VecEnv) -> None:
         super().__init__(config, envs)
@@ -150,15 +153,15 @@ class DreamerPolicy(ModelPolicy):
         return Act(chosen_action, carry=Carry(*model_state, self.actions(chosen_action)))
 
     def choices(self, features: Tensor) -> Tree:
-        """The head's parameters at states of these features."""
+        """Return the actor's distribution (the head's parameters) at states with features [..., F]."""
         return self.head(self.torso(features))
 
     def value(self, features: Tensor) -> Tensor:
-        """V of states, by the critic."""
+        """Return V of states, [...] from features [..., F], by the critic."""
         return self.model.two_hot.mean(self.critic(features))
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """At the likeliest state, as it acts when it is greedy."""
+        """Explain by the likeliest state, as greedy acting does."""
         model_state = self.recognise(obs, carry, is_first, None)
         p, state_value = self.choices(model_state.features), self.value(model_state.features)
         return Explanation(self.encoded(obs), self.head.distribution(p), self.head.entropy(p), state_value, model_state)

@@ -1,6 +1,6 @@
-"""From observations as the worlds give them to flat float features: normalising, one-hot, images, joining.
+"""The first layer of every network: it turns observations into one float vector, by normalising, one-hot and a CNN.
 
-Raw observations are stored; statistics are buffers of the policy, so checkpoints, evaluation and export carry them.
+The memory stores raw observations. Statistics are buffers of the policy, so that they are in checkpoints and exports.
 """
 
 from itertools import accumulate
@@ -21,7 +21,7 @@ from stride.utils.user_error import UserError, nearest
 
 
 class RunningNorm(nn.Module):
-    """(x - mean) / std of all observations seen by `learn` so far (Chan's parallel update), clipped to +-10."""
+    """Normalise: (x - mean) / std by the statistics of all rows given to `learn` so far, clipped to +-`bound`."""
 
     epsilon, bound = 1e-8, 10.0
     mean: Tensor
@@ -39,34 +39,35 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def learn(self, x: Tensor, shard: SingleShard = SINGLE) -> None:
-        """x [..., size]: merge the moments of these rows, of all shards."""
+        """Merge the mean and variance of rows x [..., size], of all shards, into the statistics."""
         x = x.reshape(-1, x.shape[-1]).double()
         if shard.count == 1:
             self._merge(x.mean(0), x.var(0, unbiased=False), len(x))
             return
-        x = x - self.mean  # near it squares are small
+        x = x - self.mean  # squares of small numbers lose less by rounding
         mean, square = shard.mean(torch.stack([x.mean(0), x.square().mean(0)]))
         self._merge(self.mean + mean, (square - mean.square()).clamp(min=0), len(x) * shard.count)
 
     @torch.no_grad()
     def merge(self, other: "RunningNorm") -> None:
-        """Merge the moments of another instance, for example of another process, as if its rows were learnt here."""
+        """Merge the statistics of another instance, such as another process's, as if its rows were learnt here."""
         if other.count:
             self._merge(other.mean.double(), other.var.double(), other.count)
 
     def _merge(self, mean: Tensor, var: Tensor, n: int | Tensor) -> None:
+        """Merge mean and variance [size] of n rows."""
         # M2 = M2_a + M2_b + delta^2 n_a n_b / (n_a + n_b), Chan, Golub and LeVeque 1979; M2 is var times count
         total_count = self.count + n
         mean_shift = mean - self.mean
         m2 = self.var * self.count + var * n + mean_shift.square() * self.count * n / total_count
-        is_finite = m2.isfinite().all()  # non-finite rows are not learnt from, and the host does not wait to know
+        is_finite = m2.isfinite().all()  # non-finite rows change nothing; the host does not wait
         self.mean += torch.where(is_finite, mean_shift * n / total_count, 0)
         self.var.copy_(torch.where(is_finite, m2 / total_count, self.var))
         self.count.copy_(torch.where(is_finite, total_count, self.count))
 
 
 class StaticNorm(nn.Module):
-    """Maps the declared bounds to [-1, 1]."""
+    """Normalise by the bounds that the space declares: they become [-1, 1]. UserError if a number has none."""
 
     centre: Tensor
     scale: Tensor
@@ -89,7 +90,7 @@ class StaticNorm(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Index -> row of an identity matrix (F.one_hot reads the data on the host)."""
+    """Indices [...] -> one-hot [..., size], as rows of an identity matrix; F.one_hot would make the host wait."""
 
     table: Tensor
 
@@ -102,7 +103,7 @@ class OneHot(nn.Module):
 
 
 class MultiOneHot(nn.Module):
-    """Several indices -> their one-hot vectors, joined."""
+    """Several indices [..., k] -> their one-hot vectors, joined, [..., sum of sizes]."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__()
@@ -113,17 +114,17 @@ class MultiOneHot(nn.Module):
 
 
 class Float(nn.Module):
-    """Numbers as they are."""
+    """Numbers as they are, as floats."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.float()
 
 
 class FlatEncoder(nn.Module):
-    """Joins every part of the observation into one vector, the action mask left out.
+    """Join all parts of an observation, except the action mask, into one vector [..., size].
 
-    Boxes are flat and, if `normalize` says so, normalised; discrete parts are one-hot; images are read by a `cnn` of
-    their own, in [0, 1] whatever `normalize` says, or flat where there is none.
+    Boxes are flattened and normalised as `normalize` says (False, True or "rolling", "static"). Discrete parts become
+    one-hot. Each image is read by a `cnn` of its own, in [0, 1] whatever `normalize` is; without a cnn it is flattened.
     """
 
     def __init__(self, space: gym.Space, normalize: bool | str, cnn: CNN | None = None) -> None:
@@ -135,8 +136,8 @@ class FlatEncoder(nn.Module):
         self.keys = list(spaces)  # "" for an observation that is no dict
         readers = [_reader(child, normalize, name or "the observation", cnn) for name, child in spaces.items()]
         self.leaf = nn.ModuleList(readers)
-        self.dims: list[int] = []  # trailing dimensions that become one; an image's own network looks at all of them
-        self.sizes: list[int] = []  # of each part's vector
+        self.dims: list[int] = []  # trailing dimensions that are flattened; a CNN reads its image as it is
+        self.sizes: list[int] = []  # length of each part's vector
         for child, child_reader in zip(spaces.values(), readers, strict=True):
             reads_image = isinstance(child_reader, Image)
             self.dims.append(len(child.shape) if isinstance(child, Box) and not reads_image else 1)
@@ -144,7 +145,7 @@ class FlatEncoder(nn.Module):
         self.size = sum(self.sizes)
 
     def columns(self, names: tuple[str, ...]) -> list[int]:
-        """Where these parts are in the vector."""
+        """Return the indices that the parts of these names have in the joined vector."""
         ends = accumulate(self.sizes)
         parts = zip(self.keys, self.sizes, ends, strict=True)
         return [column for key, size, end in parts if key in names for column in range(end - size, end)]
@@ -160,20 +161,21 @@ class FlatEncoder(nn.Module):
         return vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)
 
     def laid_out(self, obs: Obs) -> Obs:
-        """A copy whose images are stored in the order they are read in, so that nobody turns them at every look."""
+        """Copy an observation, with images in the memory order that the CNN reads, so that no pass reorders them."""
         if isinstance(obs, dict):
             readers = dict(zip(self.keys, self.leaf, strict=True))
             return {part_name: _laid_out(x, readers.get(part_name)) for part_name, x in obs.items()}
         return _laid_out(obs, self.leaf[0])
 
     def learn(self, obs: Obs, shard: SingleShard = SINGLE) -> None:
-        """Update running statistics, where there are any, by the rows of all shards."""
+        """Update running statistics, if there are any, by observations [..., *shape] of all shards."""
         for reader, x in zip(self.leaf, self._vectors(obs), strict=True):
             if isinstance(reader, RunningNorm):
                 reader.learn(x, shard)
 
 
 def _reader(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None) -> nn.Module:
+    """Make the module that reads one part of an observation; UserError, with `name`, for an unknown space."""
     if isinstance(space, Discrete):
         return OneHot(int(space.n))
     if isinstance(space, MultiDiscrete):
@@ -188,7 +190,7 @@ def _reader(space: gym.Space, normalize: bool | str, name: str, cnn: CNN | None)
 
 
 def choice_sizes(space: gym.Space) -> list[int]:
-    """How many options there are for each number of a discrete space; TypeError for a space of another kind."""
+    """Return the number of options of each choice of a discrete space; TypeError for another kind of space."""
     if isinstance(space, Discrete):
         return [int(space.n)]
     if isinstance(space, MultiDiscrete):
@@ -201,19 +203,19 @@ def _laid_out(x: Tensor, reader: nn.Module | None) -> Tensor:
 
 
 def reads(cnn: CNN, space: gym.Space) -> bool:
-    """Whether a part of an observation is read as an image: bytes, and by `small` numbers of three dimensions."""
+    """Return whether this CNN reads a part as an image: images of bytes; `small` also numbers in 3 dimensions."""
     is_grid = isinstance(space, Box) and len(space.shape) == 3
     return is_image(space) or (cnn.kind == "small" and is_grid)
 
 
 def images(space: gym.Space) -> list[tuple[int, ...]]:
-    """The shapes of an observation's images of bytes."""
+    """Return the shapes of an observation's images of bytes."""
     children = space.values() if isinstance(space, Dict) else [space]
     return [tuple(child_space.shape or ()) for child_space in children if is_image(child_space)]
 
 
 def parts_of(space: gym.Space, names: tuple[str, ...] | None, network: str) -> gym.Space:
-    """The parts of an observation that a network reads; UserError where one of them is not there."""
+    """Return the space with only these parts (None: all); UserError if one does not exist. `network` names the key."""
     if names is None:
         return space
     if not isinstance(space, Dict):

@@ -1,9 +1,17 @@
-"""Action heads: the last layer of an actor and the maths of its distribution. Draws are uniforms handed in.
+"""Action heads: the last layer of an actor, and the maths of its distribution over actions.
 
-Every head answers `forward(h) -> parameters`, `sample(parameters, u)`, `mode`, `log_prob(parameters, action)`,
-`entropy`, `describe() -> metrics` and, to look at, `distribution(parameters) -> {name: Tensor}`; `draws` is the number
-of uniforms one action takes. Discrete ones also answer `restrict(parameters, mask)`. No torch.distributions: its checks
-synchronise.
+Every head has these methods, where h [..., size] are features and u [..., draws] uniforms in [0, 1) from the caller:
+
+    forward(h) -> parameters                       of the distribution
+    sample(parameters, u) -> action                the same u gives the same action
+    mode(parameters) -> action                     the likeliest
+    log_prob(parameters, action) -> [...]
+    entropy(parameters) -> [...]                   in nats
+    restrict(parameters, mask) -> parameters       heads of discrete actions only
+    distribution(parameters) -> {name: Tensor}     for people to look at
+    describe() -> metrics
+
+torch.distributions is not used, because its checks make the host wait for a GPU.
 """
 
 import math
@@ -21,21 +29,22 @@ from stride.utils.counter_rng import normal
 from stride.utils.user_error import UserError
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
-FINE = 2.0**40  # 1 / FINE is the smallest probability, where they are added up as integers
-LEAST_STD = 0.1  # of a bounded Gaussian
-HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-IMPOSSIBLE = -1e9  # its exp is 0, and 0 times it is 0; infinity would make NaN of both
+PROBABILITY_STEPS = 2.0**40  # on a GPU probabilities are added up as integer multiples of 1 / this
+MIN_STD = 0.1  # of a bounded Gaussian
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)  # tau = 2 pi
+IMPOSSIBLE = -1e9  # logit of a forbidden action: exp of it is 0, and 0 times it is 0 (for -inf that is NaN)
 
 
 def action_mask(obs: Obs) -> Tensor | None:
-    """The mask [..., A] bool of actions that make sense, where the observation has one."""
+    """Return the observation's mask of allowed actions, [..., A] bool; None if it has none."""
     return obs[MASK].bool() if isinstance(obs, dict) and MASK in obs else None
 
 
 def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
-    """Inverse CDF of one uniform [..., 1]; the choice is the same on every device. -> int64 [...]
+    """Draw an option by the inverse CDF: log_probs [..., A], one uniform u [..., 1]. -> int64 [...]
 
-    Scaled to the sum, which rounding may leave below 1: a choice of probability 0 is never made.
+    The choice is the same on every device. u is scaled by the sum of the probabilities, which rounding may leave below
+    1, so that an option of probability 0 is never chosen.
     """
     if log_probs.is_cpu:
         cumulative = log_probs.exp().cumsum(-1)
@@ -45,20 +54,23 @@ def sample_categorical(log_probs: Tensor, u: Tensor) -> Tensor:
 
 
 def sums_of_steps(p: Tensor) -> Tensor:
-    """Cumulative sums [..., A] in steps of 1 / FINE, int64: a GPU may add floats up in another order each time."""
-    return (p.double() * FINE).long().cumsum(-1)
+    """Return cumulative sums of probabilities [..., A] as int64 multiples of 1 / PROBABILITY_STEPS.
+
+    A GPU may add floats in another order each time, which changes their bits; sums of integers do not change.
+    """
+    return (p.double() * PROBABILITY_STEPS).long().cumsum(-1)
 
 
 class ActionHead(nn.Module):
-    """The last layer of an actor."""
+    """The base of all heads."""
 
     def describe(self) -> dict[str, Tensor]:
-        """Metrics of the head's own parameters."""
+        """Return metrics of the head's own parameters; {} if there are none."""
         return {}
 
 
 class Choices(ActionHead):
-    """One choice or several independent ones; the parameters are their log-probabilities [..., n], joined."""
+    """One choice or several independent ones; the parameters are log-probabilities [..., n] of all options, joined."""
 
     def entropy(self, log_probs: Tensor) -> Tensor:
         return -(log_probs.exp() * log_probs).sum(-1)
@@ -68,7 +80,7 @@ class Choices(ActionHead):
 
 
 class Categorical(Choices):
-    """One choice of n."""
+    """One choice among n options."""
 
     draws = 1
 
@@ -80,7 +92,7 @@ class Categorical(Choices):
         return self.linear(h).log_softmax(-1)
 
     def restrict(self, log_probs: Tensor, mask: Tensor) -> Tensor:
-        """The distribution over the actions in `mask` [..., n] bool; uniform where none is."""
+        """Return the distribution over the actions in `mask` [..., n] bool only; uniform if the mask allows none."""
         return log_probs.masked_fill(~mask, IMPOSSIBLE).log_softmax(-1)
 
     def sample(self, log_probs: Tensor, u: Tensor) -> Tensor:
@@ -94,7 +106,7 @@ class Categorical(Choices):
 
 
 class MultiCategorical(Choices):
-    """Several independent choices."""
+    """Several independent choices; `choices` says how many options each has."""
 
     def __init__(self, size: int, choices: list[int]) -> None:
         super().__init__()
@@ -106,7 +118,7 @@ class MultiCategorical(Choices):
         return self._normalized(self.linear(h))
 
     def restrict(self, log_probs: Tensor, mask: Tensor) -> Tensor:
-        """The distribution over the options in each choice's part of `mask` [..., sum of choices] bool."""
+        """Return the distribution over the options in `mask` [..., sum of choices] bool, each choice by its part."""
         return self._normalized(log_probs.masked_fill(~mask, IMPOSSIBLE))
 
     def _normalized(self, logits: Tensor) -> Tensor:
@@ -132,12 +144,12 @@ class Normal(NamedTuple):
 
 
 def normal_entropy(p: Normal) -> Tensor:
-    """The entropy [...] of a diagonal Gaussian."""
+    """Return the entropy [...] of a diagonal Gaussian, in nats: sum of log std + log(2 pi e) / 2."""
     return (p.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
 
 class Diagonal(ActionHead):
-    """A Gaussian over A independent numbers; subclasses say where its parameters come from."""
+    """A Gaussian over A independent numbers; a subclass computes its mean and deviation."""
 
     def sample(self, p: Normal, u: Tensor) -> Tensor:
         return p.mean + p.log_std.exp() * normal(u)
@@ -146,7 +158,7 @@ class Diagonal(ActionHead):
         return p.mean
 
     def log_prob(self, p: Normal, action: Tensor) -> Tensor:
-        """log N(action; mean, std^2) summed over the A numbers: -z^2 / 2 - log std - log(2 pi) / 2 each."""
+        """Return log N(action; mean, std^2), the sum over A numbers of -z^2 / 2 - log std - log(2 pi) / 2. -> [...]"""
         z = (action - p.mean) * (-p.log_std).exp()
         return (-0.5 * z.square() - p.log_std - HALF_LOG_TAU).sum(-1)
 
@@ -158,7 +170,7 @@ class Diagonal(ActionHead):
 
 
 class Gaussian(Diagonal):
-    """Diagonal Gaussian over A numbers with a standard deviation that does not depend on the state."""
+    """Diagonal Gaussian over n numbers; its standard deviation is a parameter that does not depend on the state."""
 
     def __init__(self, size: int, n: int, log_std_init: float = 0.0) -> None:
         super().__init__()
@@ -175,7 +187,7 @@ class Gaussian(Diagonal):
 
 
 class BoundedGaussian(Diagonal):
-    """Mean within +-1 and deviation within 0.1 .. 1, both of the state; the worlds cut the numbers at +-1."""
+    """Diagonal Gaussian with mean in +-1 and deviation in 0.1 .. 1, both from the state; environments clip to +-1."""
 
     def __init__(self, size: int, n: int) -> None:
         super().__init__()
@@ -184,14 +196,14 @@ class BoundedGaussian(Diagonal):
 
     def forward(self, h: Tensor) -> Normal:
         mean_values, raw_deviation = self.linear(h).chunk(2, -1)
-        return Normal(mean_values.tanh(), (LEAST_STD + (1 - LEAST_STD) * (raw_deviation + 2).sigmoid()).log())
+        return Normal(mean_values.tanh(), (MIN_STD + (1 - MIN_STD) * (raw_deviation + 2).sigmoid()).log())
 
 
 Head = Categorical | MultiCategorical | Gaussian
 
 
 def check_choices(count: int, size: int) -> None:
-    """UserError where `size` numbers for each of `count` actions do not fit into memory."""
+    """UserError if `size` float32 numbers for each of `count` actions do not fit into memory."""
     needed_bytes = 4 * count * size
     free_memory = int(SPARE * free_bytes("ram"))
     if needed_bytes > free_memory:
@@ -202,7 +214,7 @@ def check_choices(count: int, size: int) -> None:
 
 
 def head_for(space: gym.Space, size: int, log_std_init: float = 0.0) -> Head:
-    """The head for an action space."""
+    """Make the head for an action space, on `size` features; TypeError for a space that has none."""
     if isinstance(space, Box):
         return Gaussian(size, flatdim(space), log_std_init)
     if not isinstance(space, Discrete | MultiDiscrete):

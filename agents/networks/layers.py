@@ -1,8 +1,8 @@
-"""Layers that give the bits of one thread on any number of threads, and a linear layer by oneDNN.
+"""Layers whose results have the same bits on any number of threads, and a linear layer that can use oneDNN.
 
-Threads that share a decomposition or a sum over rows put its parts together in another order: first weights and
-gradients of layer norms are computed by one thread. oneDNN is twice as fast as torch's own product on AVX-512 machines
-that are not Intel's, whose BLAS stays at AVX2 there; its numbers differ within rounding.
+Threads that share a matrix decomposition or a sum over rows add its parts in another order. So one thread computes
+first weights and the gradients of layer norms. oneDNN is twice as fast as torch's own product on AVX-512 machines that
+are not Intel's, because torch's BLAS (MKL) uses only AVX2 there; its numbers differ within rounding.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-LEAST, NARROW = 1_500_000, 8  # products of a pass, and a width, up to which the ordinary call is as fast
+MAX_PLAIN_PRODUCTS, MAX_PLAIN_SIZE = 1_500_000, 8  # multiplications, or a dimension, up to which torch is as fast
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
-AVAILABLE = torch.backends.mkldnn.is_available()
+HAS_ONEDNN = torch.backends.mkldnn.is_available()
 
 
 class Context(Protocol):
-    """The first argument of a torch.autograd.Function's forward and backward, more exact than torch's own stubs."""
+    """The type of `ctx` in forward and backward of a torch.autograd.Function, more exact than in torch's own stubs."""
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]: ...
@@ -32,7 +32,7 @@ class Context(Protocol):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread of torch inside, as many as before outside."""
+    """Let torch use one thread inside the `with` block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 
 
 class NormByOneThread(torch.autograd.Function):
-    """torch's own layer norm, its gradients by one thread."""
+    """torch's own layer norm, with gradients computed by one thread."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -61,7 +61,7 @@ class NormByOneThread(torch.autograd.Function):
 
 
 class LayerNorm(nn.LayerNorm):
-    """nn.LayerNorm whose gradients are equal for any number of threads."""
+    """nn.LayerNorm with gradients that have the same bits for any number of threads."""
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.get_num_threads() == 1:
@@ -71,13 +71,13 @@ class LayerNorm(nn.LayerNorm):
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-    """x weight^T + bias, cut at 0 where `relu`; float32 on the CPU, [B, I] and [O, I]."""
+    """Return x weight^T + bias by oneDNN, with relu if asked; float32 on a CPU, x [B, I], weight [O, I]. -> [B, O]"""
     product_tensor: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
     return product_tensor
 
 
 class LinearProduct(torch.autograd.Function):
-    """`product` with its gradients; those that are not needed are not computed."""
+    """`product` with gradients; only those that are needed are computed."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
@@ -99,7 +99,7 @@ class LinearProduct(torch.autograd.Function):
 
 
 class Dense(nn.Linear):
-    """A layer of a network that is learnt many times over; `frozen` lets gradients through to the input alone."""
+    """nn.Linear with an activation, for networks with many updates; `frozen`: gradients flow only to the input."""
 
     def __init__(self, size_in: int, size_out: int, activation: str | None = None, bias: bool = True) -> None:
         super().__init__(size_in, size_out, bias)
@@ -119,15 +119,17 @@ class Dense(nn.Linear):
         return y.tanh() if self.activation == "tanh" else y
 
     def _by_onednn(self, x: Tensor) -> bool:
-        if not (AVAILABLE and x.dim() == 2 and x.device.type == "cpu" and x.dtype == torch.float32):
+        """Return whether oneDNN can compute this product and is faster."""
+        if not (HAS_ONEDNN and x.dim() == 2 and x.device.type == "cpu" and x.dtype == torch.float32):
             return False
-        if torch.is_autocast_enabled("cpu"):  # which does not affect oneDNN
+        if torch.is_autocast_enabled("cpu"):  # it would not affect oneDNN
             return False
         product_sizes = (x.shape[0], self.in_features, self.out_features)
-        return prod(product_sizes) > LEAST and min(product_sizes) > NARROW
+        return prod(product_sizes) > MAX_PLAIN_PRODUCTS and min(product_sizes) > MAX_PLAIN_SIZE
 
 
 def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, layer_norm: bool = False) -> nn.Sequential:
+    """Make `Dense` layers of these widths on `size` inputs, each with an activation, or layer norm and activation."""
     modules: list[nn.Module] = []
     for fan_in, fan_out in zip((size, *hidden_dims), hidden_dims, strict=False):
         normed_layers = [Dense(fan_in, fan_out), LayerNorm(fan_out), ACTIVATIONS[activation]()]
@@ -136,7 +138,7 @@ def hidden_layers(size: int, hidden_dims: tuple[int, ...], activation: str, laye
 
 
 def initialize_evenly(module: nn.Module, generator: torch.Generator) -> None:
-    """Weights and biases within +-1 / sqrt(inputs), as torch itself and so the published settings do."""
+    """Draw weights and biases uniformly in +-1 / sqrt(inputs): torch's default, which published settings rely on."""
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):

@@ -1,4 +1,4 @@
-"""Layers of world models: linear without a bias, divided by the root of the mean square, SiLU; and their first weights.
+"""Layers of world models, as in DreamerV3: linear without bias, RMS norm, SiLU; and how their weights are initialised.
 
 No output depends on other rows of a batch.
 """
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 EPS = 1e-4
-GAIN = 1.1368  # a normal distribution cut at two deviations has 1 / 1.1368 of its deviation
+GAIN = 1.1368  # corrects that cutting a normal distribution at 2 deviations divides its deviation by this
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2)), scaled."""
+    """scale * x / sqrt(mean(x^2) + EPS) over the last dimension."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Channels(RMSNorm):
 
 
 class BlockLinear(nn.Module):
-    """A linear layer without weights between blocks: [..., blocks, in / blocks] -> [..., blocks, out / blocks]."""
+    """A linear layer in separate blocks: [..., blocks, size_in / blocks] -> [..., blocks, size_out / blocks]."""
 
     def __init__(self, size_in: int, size_out: int, blocks: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class BlockLinear(nn.Module):
 
 
 def dense(size: int, width: int, layers: int = 1) -> nn.Sequential:
-    """Layers of Linear, RMSNorm, SiLU."""
+    """Make `layers` times Linear, RMSNorm, SiLU of this width, on `size` inputs."""
     dense_modules: list[nn.Module] = []
     for _ in range(layers):
         dense_modules += [nn.Linear(size, width, bias=False), RMSNorm(width), nn.SiLU()]
@@ -51,7 +51,7 @@ def dense(size: int, width: int, layers: int = 1) -> nn.Sequential:
 
 @torch.no_grad()
 def initialize(module: nn.Module, generator: torch.Generator, silent: tuple[nn.Linear, ...] = ()) -> None:
-    """Truncated normal with a variance of 1 / inputs, biases 0; layers named `silent` begin at 0."""
+    """Draw weights: truncated normal with variance 1 / inputs; biases 0. Layers in `silent` get weights of 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | BlockLinear):
             input_count = layer.weight.shape[1] if isinstance(layer, BlockLinear) else layer.weight[0].numel()

@@ -1,6 +1,8 @@
-"""Acting by a search: sequences of actions are imagined, new ones drawn like the best, the first action is taken.
+"""PlaNet's policy (Hafner et al. 2019): at every step it plans by imagining action sequences with the world model.
 
-The cross-entropy method over a world model's prior, anew at every step, as in PlaNet (Hafner et al. 2019).
+The cross-entropy method: draw `candidates` sequences, keep the best `elites`, draw again like these, for `rounds`
+rounds; then take the first action of the last mean. Letters in shapes: N environments, H = horizon, K = candidates,
+A numbers of an encoded action.
 """
 
 from typing import NamedTuple
@@ -17,23 +19,23 @@ from stride.config.schema import PlaNetConfig
 from stride.envs_fast.vec_env import Obs, VecEnv
 from stride.utils.counter_rng import EXPLORE, Key, normal, uniforms
 
-UNIFORM = 0.1  # fraction of every choice that stays uniform, however good single options are
-LEAST_STD = 0.05  # added to the deviation of the best numbers, for the same reason
+UNIFORM_SHARE = 0.1  # of every choice's distribution, so that each option keeps being tried
+EXTRA_STD = 0.05  # added to the deviation of the elites' numbers, for the same reason
 
 
 class ActionPlan(NamedTuple):
-    """The planned actions of N worlds at the next H instants; A numbers, or choices with all options side by side."""
+    """The distribution of actions at the next H steps; A counts numbers, or the options of all choices side by side."""
 
     centre: Tensor
-    """[H, N, A] chances, or means"""
+    """[H, N, A] probabilities of options, or means of numbers"""
     spread: Tensor
-    """[H, N, A] deviations of numbers"""
+    """[H, N, A] standard deviations of numbers"""
     expected: Tensor
-    """[N] return of the best sequences"""
+    """[N] mean expected return of the elites"""
 
 
 class PlanningPolicy(ModelPolicy):
-    """A world model, nothing else is learnt; a fraction `epsilon` of the actions is random while it learns."""
+    """Plans with the world model; nothing else is learnt. In training a fraction `epsilon` of the actions is random."""
 
     def __init__(self, config: PlaNetConfig, envs: VecEnv) -> None:
         super().__init__(config, envs)
@@ -41,7 +43,7 @@ class PlanningPolicy(ModelPolicy):
         self.epsilon = 0.0
         imagined = config.rounds * config.horizon * config.candidates
         self.searched = imagined * (self.sizes.stoch + self.actions.draws)
-        # uniforms that decide whether the action is random, which one, the state, and the search
+        # uniforms for: whether the action is random, the random action, the model's state, the search
         self.split = (1, self.actions.draws, self.sizes.stoch, self.searched)
         self.draws = sum(self.split)
         reward_layer = self.model.reward[-1]
@@ -59,14 +61,14 @@ class PlanningPolicy(ModelPolicy):
         return Act(chosen_action, carry=Carry(*model_state, self.actions(chosen_action)))
 
     def likeliest(self, centre: Tensor) -> Tensor:
-        """The likeliest action [N, ..] of one instant."""
+        """Return the likeliest action [N, ..] of one step of a plan, `centre` [N, A]."""
         if not self.actions.options:
             return centre
         option_index = torch.stack([chances.argmax(-1) for chances in centre.split(self.actions.options, -1)], -1)
         return option_index if self.actions.several else option_index[:, 0]
 
     def search(self, start: State, noise: Tensor) -> ActionPlan:
-        """Plan by the cross-entropy method, from uniforms [N, searched]."""
+        """Plan by the cross-entropy method from a state [N, ..]; `noise`: uniforms [N, searched]."""
         plan, actions = self.plan, self.actions
         n, h, k = len(noise), plan.horizon, plan.candidates
         noise = noise.view(n, plan.rounds, h, k, -1).movedim(0, 2)  # rounds, steps, worlds, candidates
@@ -83,13 +85,13 @@ class PlanningPolicy(ModelPolicy):
             expected = best_returns.mean(1)
             elites = candidates.gather(2, elite_index[None, :, :, None].expand(h, n, plan.elites, actions.size))
             centre = elites.mean(2)
-            spread = elites.std(2, unbiased=False) + LEAST_STD
+            spread = elites.std(2, unbiased=False) + EXTRA_STD
             if actions.options:
-                centre = torch.lerp(centre, even, UNIFORM)
+                centre = torch.lerp(centre, even, UNIFORM_SHARE)
         return ActionPlan(centre, spread, expected)
 
     def _candidates(self, centre: Tensor, spread: Tensor, u: Tensor) -> Tensor:
-        """Encoded actions [H, N, K, A] from uniforms [H, N, K, draws]."""
+        """Draw encoded actions [H, N, K, A] from uniforms u [H, N, K, draws]."""
         if not self.actions.options:
             return (centre[:, :, None] + spread[:, :, None] * normal(u)).clamp(-1, 1)
         shape = (*u.shape[:-1], -1)
@@ -98,7 +100,10 @@ class PlanningPolicy(ModelPolicy):
         return self.actions(torch.stack(choices, -1) if self.actions.several else choices[0])
 
     def _returns(self, start: State, actions: Tensor, u: Tensor) -> Tensor:
-        """Expected returns [N, K] of sequences [H, N, K, A], weighted by the chance that the episode still goes on."""
+        """Return expected returns [N, K] of action sequences [H, N, K, A]: sum over t of (prod_k<t gamma c_k) r_t.
+
+        c_k is the predicted probability that the episode goes on after step k. `u`: uniforms [H, N, K, S] for states.
+        """
         model, (_, n, k, _) = self.model, actions.shape
         model_state = State(*(x.repeat_interleave(k, 0) for x in start))
         total_return, going_on = u.new_zeros(n * k), u.new_ones(n * k)
@@ -110,9 +115,9 @@ class PlanningPolicy(ModelPolicy):
         return total_return.view(n, k)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """The plan of a search at the likeliest state, its draws the same each time; the value is its expected return.
+        """Explain by a plan at the likeliest state, always with the same draws; the value is its expected return.
 
-        Acting uses other draws: where several actions are equally good it may take another one.
+        Acting uses other draws, so it may take another one of several equally good actions.
         """
         model_state = self.recognise(obs, carry, is_first, None)
         noise = uniforms(Key(self.plan.seed, EXPLORE), (1, self.searched), is_first.device)

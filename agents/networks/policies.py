@@ -1,9 +1,9 @@
-"""The network that a policy's name stands for: POLICIES. A user's own policy is a row in this table.
+"""The table POLICIES: the on-policy network that each name of the key `policy` stands for.
 
-A row is a class or a function that makes an ActorCritic (or a subclass) of a Plan; its further arguments, each with a
-default, are the policy_kwargs, checked against names and types.
-For example a subclass `Wide` whose constructor takes `plan, width: int = 256`: here `"wide": Wide`, in a config
-`policy: my_module:Wide`, or the name that an installed package gives it by an entry point of the group stride.policies.
+A row is a class or a function (a "recipe") that makes an ActorCritic or a subclass from a Plan. Its other arguments,
+each with a default, are the policy_kwargs; their names and types are checked.
+For example a user's subclass `Wide` has a constructor with `plan, width: int = 256`. It can be a row `"wide": Wide`
+here, `policy: my_module:Wide` in a config, or a package's entry point in the group stride.policies.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ from stride.config.schema import Config, PolicyGradientConfig, RolloutConfig
 from stride.envs_fast.vec_env import VecEnv
 from stride.utils.user_error import UserError, nearest
 
-MOST_FEATURES, MOST_MEMORY = 1 << 20, 1 << 16  # a memory of 65,536 has 17 billion weights
-MOST_CHANNELS, MOST_KERNEL = 1 << 12, 64
-MOST_LAYERS, MOST_WINDOW = 64, 1 << 12
+MAX_FEATURES, MAX_MEMORY = 1 << 20, 1 << 16  # widths; a memory of 65,536 has 17 billion weights
+MAX_CHANNELS, MAX_KERNEL = 1 << 12, 64  # filters; pixels
+MAX_LAYERS, MAX_WINDOW = 64, 1 << 12  # of a memory; steps
 
 
 def mlp_policy(plan: Plan, log_std_init: float = 0.0, flatten_images: bool = False) -> ActorCritic:
-    """Hidden layers over flat features."""
+    """Make hidden layers over flat features; `flatten_images`: accept images, too, flattened."""
     if not flatten_images:
         check_reads_no_images(plan.observation_space)
     return ActorCritic(plan, log_std_init)
@@ -52,14 +52,17 @@ def cnn_policy(
     kernel: int | None = None,
     log_std_init: float = 0.0,
 ) -> ActorCritic:
-    """Hidden layers over the features of a convolutional network, which actor and critic share."""
+    """Make hidden layers over the features of a convolutional network, which actor and critic share."""
     network = checked_cnn(cnn, features, channels, kernel)
     check_reads_images(plan.observation_space, network)
     return ActorCritic(plan._replace(cnn=network), log_std_init)
 
 
 def memory_policy(network: type[RecurrentActorCritic], **own_sizes: int) -> Callable[..., ActorCritic]:
-    """The recipe of a policy with a memory in the place of the last hidden layer; its own sizes with their defaults."""
+    """Return the recipe of a policy with a memory in place of its last hidden layer.
+
+    `own_sizes`: the options of this kind of memory with their defaults, such as layers=2.
+    """
 
     def recipe(
         plan: Plan,
@@ -74,10 +77,10 @@ def memory_policy(network: type[RecurrentActorCritic], **own_sizes: int) -> Call
         if hidden_size is None and not plan.hidden_dims:
             raise UserError("a recurrent policy with hidden_dims=[] needs policy_kwargs.hidden_size")
         if hidden_size is not None:
-            _check_size("hidden_size", hidden_size, MOST_MEMORY)
+            _check_size("hidden_size", hidden_size, MAX_MEMORY)
             plan = plan._replace(hidden_dims=(*plan.hidden_dims[:-1], hidden_size))
         width, sizes = plan.hidden_dims[-1], own_sizes | given_sizes
-        for key, limit in (("layers", MOST_LAYERS), ("window", MOST_WINDOW), ("heads", width)):
+        for key, limit in (("layers", MAX_LAYERS), ("window", MAX_WINDOW), ("heads", width)):
             _check_size(key, sizes.get(key, 1), limit)
         heads = sizes.get("heads", 1)
         if width % heads:
@@ -93,6 +96,7 @@ def memory_policy(network: type[RecurrentActorCritic], **own_sizes: int) -> Call
 
 
 def check_reads_images(space: gym.Space, cnn: CNN) -> None:
+    """UserError if the observation has no part that this network reads as an image."""
     parts = space.values() if isinstance(space, gym.spaces.Dict) else [space]
     if any(reads(cnn, part) for part in parts):
         return
@@ -103,6 +107,7 @@ def check_reads_images(space: gym.Space, cnn: CNN) -> None:
 
 
 def check_reads_no_images(space: gym.Space) -> None:
+    """UserError if the observation has images of bytes."""
     if image_shapes := images(space):
         shape_text = " and ".join(str(list(image_shape)) for image_shape in image_shapes)
         raise UserError(
@@ -117,19 +122,19 @@ def checked_cnn(
     channels: tuple[int, ...] | None = None,
     kernel: int | None = None,
 ) -> CNN:
-    """The network of these policy_kwargs; what is not given of `small` is as in MinAtar."""
-    _check_size("features", features, MOST_FEATURES)
+    """Return the CNN of these policy_kwargs; default sizes of `small` are MinAtar's. UserError if one is invalid."""
+    _check_size("features", features, MAX_FEATURES)
     network = CNN(cnn, features)
     if channels is not None:
         _check_small(cnn, "channels")
         if not channels:
             raise UserError("policy_kwargs.channels takes at least one number, not []")
         for count in channels:
-            _check_size("channels", count, MOST_CHANNELS)
+            _check_size("channels", count, MAX_CHANNELS)
         network = network._replace(channels=channels)
     if kernel is not None:
         _check_small(cnn, "kernel")
-        _check_size("kernel", kernel, MOST_KERNEL)
+        _check_size("kernel", kernel, MAX_KERNEL)
         network = network._replace(kernel=kernel)
     return network
 
@@ -155,10 +160,10 @@ POLICIES: dict[str, Callable[..., ActorCritic]] = {
 
 
 def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
-    """The network a config names, for these worlds; its first weights follow from the config and the spaces alone.
+    """Build the network that a config names, on the device of the environments.
 
-    They are drawn on the CPU, whatever the device of the worlds, to which the policy is moved. UserError where the
-    name or an option is unknown, or the observation is not one it reads.
+    Its first weights depend on the config and the spaces only: they are drawn on the CPU and then moved. UserError if
+    the name or an option is unknown, or if the policy cannot read the observation.
     """
     recipe = find_policy(config.policy)
     options = checked_options(config.policy, recipe, config.policy_kwargs)
@@ -170,7 +175,7 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
     built_policy = recipe(plan, **options)
     if not isinstance(built_policy, ActorCritic):
         raise UserError(f"policy: {config.policy} made a {type(built_policy).__name__}, not an ActorCritic")
-    if built_policy.cut == "worlds" and isinstance(config, RolloutConfig):  # others learn from complete rollouts
+    if built_policy.cut == "worlds" and isinstance(config, RolloutConfig):  # other algorithms have no minibatches
         check_complete_worlds(config)
         if isinstance(built_policy, TransformerActorCritic):
             check_window(config, built_policy, envs)
@@ -179,13 +184,15 @@ def build_policy(config: Config, envs: VecEnv, critic: bool) -> ActorCritic:
 
 
 def check_name(config: Config) -> None:
-    """UserError where there is no such policy: before anything is compiled for it."""
+    """UserError if the config's policy does not exist; called before anything is compiled."""
     find_policy(config.policy)
 
 
 def find_policy(name: str) -> Callable[..., ActorCritic]:
-    """The class or function that makes the policy of that name: a row of the table, `module:Name`, or of an installed
-    package; UserError with the nearest name where there is none."""
+    """Return the recipe of a policy: a row of the table, `module:Name`, or a plugin of an installed package.
+
+    UserError, with the nearest known name, if there is none.
+    """
     recipe = POLICIES.get(name) or find("policy", "policies", name)
     if recipe is None:
         known_names = [*POLICIES, *registered("policies")]
@@ -199,7 +206,7 @@ def find_policy(name: str) -> Callable[..., ActorCritic]:
 
 
 def checked_options(name: str, recipe: Callable[..., object], options: dict[str, object]) -> dict[str, Any]:
-    """policy_kwargs, converted to the types the recipe declares."""
+    """Return policy_kwargs converted to the types that the recipe `name` declares; UserError for an unknown key."""
     accepted = options_of(recipe)
     converted = {}
     for key, value in options.items():
@@ -211,9 +218,9 @@ def checked_options(name: str, recipe: Callable[..., object], options: dict[str,
 
 
 def options_of(recipe: Callable[..., object]) -> dict[str, Any]:
-    """Name -> type of its arguments with a default; a constructor with ** passes on what its base class takes.
+    """Return {name: type} of a recipe's arguments that have a default.
 
-    The recipe of a memory has sizes of its own beside them.
+    If a constructor takes **kwargs, arguments of its base class count, too; for `memory_policy` also `own_sizes`.
     """
     classes = recipe.__mro__ if isinstance(recipe, type) else ()
     options: dict[str, Any] = dict.fromkeys(getattr(recipe, "own_sizes", ()), int)
@@ -227,7 +234,7 @@ def options_of(recipe: Callable[..., object]) -> dict[str, Any]:
 
 
 def check_complete_worlds(config: RolloutConfig) -> None:
-    """UserError unless a minibatch of a policy that remembers is complete sequences, n_steps rows each."""
+    """UserError unless minibatches are complete sequences of n_steps rows, as a policy with a memory needs."""
     rows, steps = config.minibatch_size, config.n_steps
     if rows % steps:
         near_sizes = " or ".join(str(worlds * steps) for worlds in nearest_sizes(config.n_envs, rows // steps))
@@ -238,13 +245,14 @@ def check_complete_worlds(config: RolloutConfig) -> None:
 
 
 def check_window(config: RolloutConfig, policy: TransformerActorCritic, envs: VecEnv) -> None:
-    """UserError where a window is longer than any episode, or keys and values of a rollout would not fit in memory."""
+    """UserError if the window is longer than any episode, or if keys and values of a rollout do not fit in memory."""
     limit, configured = envs.time_limit, config.policy_kwargs.get("window")
     window = policy.memories[0].cell.window
     if configured is not None and limit is not None and window >= limit > 1:
         steps = f"episodes have at most {limit} steps"
         raise UserError(f"policy_kwargs.window {window} is never filled: {steps}; window={limit - 1} sees all of one")
-    # of final observations, and again while these are valued; the present step, the next, the rollout's start
+    # carries in memory at once: with final observations, twice while these are valued; and 3 more for the present
+    # step, the next one and the start of the rollout
     states = 2 * slots_for(config.n_steps, limit) + 3
     size = policy.carry_bytes * envs.num_envs * states
     check_fits(size, window, key="policy_kwargs.window", device=envs.device)

@@ -1,11 +1,11 @@
-"""Values learnt in units of their targets' spread (PopArt, van Hasselt et al. 2016), whatever the size of rewards.
+"""PopArt (van Hasselt et al. 2016): critics learn in units of their targets' spread, whatever the size of rewards.
 
-A critic's last layer says (value - mean) / deviation, with the running moments of its targets. PopArt turns that into
-raw units, so that whoever asks for a value, or shows it, gets it as ever; only losses are divided by the deviation.
-When the moments move, the layer's weights are moved against them and no value changes.
+A critic's last layer computes n = (value - mu) / sigma, with running mean mu and deviation sigma of its targets.
+`PopArt` around the layer returns sigma n + mu, so that all other code gets raw values; only losses are divided by
+sigma. When mu and sigma change, the layer's weights change such that every value stays the same ("preserve outputs").
 
-A target network learns the same moments and moves its own last layer: its values do not change either, and both are in
-the same units, so that an average of their weights is an average of their values.
+A target network learns the same mu and sigma, and changes its own last layer. So its values stay the same, too, and
+since both networks have the same units, an average of their weights is an average of their values.
 """
 
 import torch
@@ -15,11 +15,11 @@ from stride.agents.experience.shards import SINGLE, SingleShard
 from stride.config.schema import Config
 from stride.utils.user_error import UserError
 
-LEAST = 1e-4  # the smallest deviation: that of equal targets is 0
+MIN_DEVIATION = 1e-4  # of targets; that of equal targets would be 0
 
 
 class PopArt(nn.Module):
-    """A linear layer whose outputs are values. The first targets only set the scale: nothing is known yet."""
+    """A linear layer whose outputs are values in raw units. The first targets only set mu and sigma."""
 
     mean: Tensor
     square: Tensor
@@ -31,25 +31,25 @@ class PopArt(nn.Module):
         # running E[target] and E[target^2], float64 because a variance is their small difference
         self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
         self.register_buffer("square", torch.ones((), dtype=torch.float64))
-        # 1 - (1 - rate)^n after n steps: of an average that began with nothing, the share that is targets
+        # 1 - (1 - rate)^n after n steps: total weight of targets in the averages; corrects their start, as in Adam
         self.register_buffer("share", torch.zeros((), dtype=torch.float64))
 
     @property
     def deviation(self) -> Tensor:
-        """Of the targets, [] float64."""
-        return (self.square - self.mean.square()).clamp(min=LEAST**2).sqrt()
+        """The targets' standard deviation sigma, [] float64."""
+        return (self.square - self.mean.square()).clamp(min=MIN_DEVIATION**2).sqrt()
 
     def forward(self, x: Tensor, *options: bool) -> Tensor:
-        """Values; `options` are the layer's own."""
+        """Return values in raw units; `options` are passed to the layer."""
         y: Tensor = self.layer(x, *options)
         y = y.to(torch.promote_types(y.dtype, torch.float32))  # bfloat16 is too coarse for a mean and a little more
         return y * self.deviation.to(y.dtype) + self.mean.to(y.dtype)
 
     @torch.no_grad()
     def learn(self, mean: Tensor, square: Tensor) -> None:
-        """Move the moments towards those of new targets, [] float64, and preserve all values.
+        """Move mu and sigma towards new targets with this E[target] and E[target^2], [] float64; preserve all values.
 
-        Non-finite ones teach nothing, and the host does not wait to know.
+        Non-finite ones change nothing, and the host does not wait to find out.
         """
         mean_before, deviation_before = self.mean.clone(), self.deviation
         is_first, is_finite = self.share == 0, (mean + square).isfinite()
@@ -65,14 +65,14 @@ class PopArt(nn.Module):
 
 
 def unscaled(layer: nn.Module) -> nn.Linear:
-    """The linear layer of a critic's last one, which may be in units of its own."""
+    """Return a critic's last linear layer itself, without a PopArt around it."""
     inner = layer.layer if isinstance(layer, PopArt) else layer
     assert isinstance(inner, nn.Linear)
     return inner
 
 
 def scale_values(network: nn.Module, config: Config, *names: str) -> None:
-    """With `value_scale: popart`, put PopArt around the layers of these names: a critic's last ones."""
+    """With `value_scale: popart`, put PopArt around the layers of these names, the critics' last ones."""
     keys = vars(config)
     if keys.get("value_scale", "raw") == "raw":
         return
@@ -84,13 +84,13 @@ def scale_values(network: nn.Module, config: Config, *names: str) -> None:
 
 
 class ValueScale:
-    """The units of an agent's critics, target networks included; with `value_scale: raw` they are 1."""
+    """The units in which an agent's critics learn, target networks included; with `value_scale: raw` the unit is 1."""
 
     def __init__(self, *networks: nn.Module) -> None:
         self.layers = [part for network in networks for part in network.modules() if isinstance(part, PopArt)]
 
     def learn(self, target: Tensor, shard: SingleShard = SINGLE) -> dict[str, Tensor]:
-        """Learn the moments of targets [...] of all shards; -> metrics."""
+        """Update mu and sigma by targets [...] of all shards; -> metrics ({} with `value_scale: raw`)."""
         if not self.layers:
             return {}
         x = target.double()
@@ -101,11 +101,11 @@ class ValueScale:
         return {"train/value/target_mean": mean, "train/value/target_deviation": deviation}
 
     def units(self) -> tuple[float, float]:
-        """Mean and deviation of the targets, as values are made with them."""
+        """Return (mu, sigma) as floats; (0, 1) with `value_scale: raw`."""
         if not self.layers:
             return 0.0, 1.0
         return self.layers[0].mean.item(), self.layers[0].deviation.item()
 
     def relative(self, x: Tensor, power: int = 1) -> Tensor:
-        """A difference of values in units of the scale; with `power` 2 a squared one."""
+        """Return x / sigma^power: `power` 1 for a difference of values, 2 for a squared one."""
         return x / self.layers[0].deviation.to(x.dtype) ** power if self.layers else x

@@ -1,9 +1,8 @@
-"""Networks that compute in fewer bits: `precision: bf16`. Their weights and their outputs stay float32.
+"""`precision: bf16`: networks compute in bfloat16 inside, by torch.autocast; everything else stays float32.
 
-Their products (layers, convolutions, cells) take bfloat16 operands and answer in it, and so do the activations between
-two of them: torch.autocast. It begins where a network does and ends where it does, so that distributions,
-log-probabilities, values, losses and returns are computed in float32 of the network's output; weights, gradients and
-the optimizer's moments are float32 all along.
+Inside a network, layers, convolutions, cells and the activations between them have bfloat16 inputs and outputs. Its
+final output is converted to float32, so distributions, log-probabilities, values, losses and returns are float32.
+Weights, gradients and the optimizer's moments are float32, too.
 """
 
 from collections.abc import Iterator
@@ -17,26 +16,26 @@ from stride.agents.networks.cnn import Image
 from stride.agents.networks.recurrent import Recurrence
 from stride.agents.networks.squashed import Critic
 
-COMPLETE = (Image, Recurrence, Critic)  # networks with a forward of their own, all of it products and activations
-PRODUCTS = (nn.Linear, nn.Conv2d)
-BETWEEN = (nn.Sequential, nn.LayerNorm, nn.Tanh, nn.ReLU, nn.Identity)
+WHOLE_NETWORKS = (Image, Recurrence, Critic)  # their forward has nothing but products and activations
+PRODUCT_LAYERS = (nn.Linear, nn.Conv2d)
+OTHER_LAYERS = (nn.Sequential, nn.LayerNorm, nn.Tanh, nn.ReLU, nn.Identity)  # allowed between products
 
 
 def compute_in(precision: str | int, agent: nn.Module) -> None:
-    """Make every network of an agent compute in `precision` from now on; for 32 and tf32 nothing is changed here.
+    """Make every network of an agent compute in `precision` from now on; 32 and tf32 need no change here.
 
-    Called once for an agent that is complete. Copies made of it later compute so, too.
+    Called once, when the agent is complete. Copies that are made of its networks later have the same precision.
     """
     if precision == "bf16":
-        for network in dict.fromkeys(networks(agent)):  # some have two names
+        for network in dict.fromkeys(networks(agent)):  # a network may be found under two names
             region = Region()
             network.register_forward_pre_hook(region.begin)
             network.register_forward_hook(region.end, always_call=True)
 
 
 def networks(module: nn.Module) -> Iterator[nn.Module]:
-    """The largest parts of a module that are nothing but layers; the maths between and after them is left out."""
-    if isinstance(module, (*COMPLETE, *PRODUCTS)) or _is_stack(module):
+    """Yield the largest parts of a module that consist of layers only; maths around them stays float32."""
+    if isinstance(module, (*WHOLE_NETWORKS, *PRODUCT_LAYERS)) or _is_stack(module):
         yield module
     else:
         for child in module.children():
@@ -44,14 +43,18 @@ def networks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _is_stack(module: nn.Module) -> bool:
+    """Return whether this is a Sequential of known layers, with at least one product."""
     layers = list(module.modules())
-    only_layers = isinstance(module, nn.Sequential) and all(isinstance(x, (*PRODUCTS, *BETWEEN)) for x in layers)
-    return only_layers and any(isinstance(x, PRODUCTS) for x in layers)
+    known_layers = (*PRODUCT_LAYERS, *OTHER_LAYERS)
+    only_layers = isinstance(module, nn.Sequential) and all(isinstance(x, known_layers) for x in layers)
+    return only_layers and any(isinstance(x, PRODUCT_LAYERS) for x in layers)
 
 
 class Region:
-    """From a network's first operation to its last; autocast's cache of weights is off, so that a CUDA graph holds
-    their conversion, and follows them as they are learnt.
+    """Autocast from a network's first operation to its last: two forward hooks.
+
+    Autocast's cache of converted weights is off. So a CUDA graph contains the conversion, and each replay converts the
+    present weights.
     """
 
     def __init__(self) -> None:

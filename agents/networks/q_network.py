@@ -1,6 +1,6 @@
-"""Values of discrete actions: the network, and the policy that takes the best action or, now and then, any.
+"""Networks for Q(s, a) of discrete actions, and the epsilon-greedy policy on them: for DQN and PQN.
 
-Targets and losses belong to the algorithms; `dueling`, quantiles and layer norms are arguments.
+Targets and losses are in the algorithms' files. Letters in shapes: N environments, B samples, A actions, K quantiles.
 """
 
 from typing import NamedTuple
@@ -25,19 +25,21 @@ from stride.utils.user_error import UserError
 
 
 class QNetworkShape(NamedTuple):
-    """The arguments of a Q network beside its spaces."""
+    """The arguments of a Q-network, without its spaces."""
 
     hidden_dims: tuple[int, ...]
     activation: str
     normalize_obs: bool | str = False
     cnn: CNN | None = None
     dueling: bool = False
+    """separate outputs for V and the advantages (Wang et al. 2016)"""
     quantiles: int = 1
+    """of the return, for each action; 1 = only the mean"""
     layer_norm: bool = False
 
 
 class QNetwork(nn.Module):
-    """Q(s, a) for every a [..., A]; with K quantiles of the return [..., A, K]."""
+    """Computes Q(s, a) of all actions, [..., A]; with K > 1 quantiles of the return, [..., A, K]."""
 
     def __init__(self, space: gym.Space, actions: int, shape: QNetworkShape) -> None:
         super().__init__()
@@ -60,15 +62,15 @@ class QNetwork(nn.Module):
         return q
 
     def mean(self, obs: Obs) -> Tensor:
-        """Expected returns [..., A], also where quantiles are learnt."""
+        """Return expected returns [..., A], also if the network has quantiles."""
         q: Tensor = self(obs)
         return q.mean(-1) if self.quantiles > 1 else q
 
 
 class QPolicy(Policy):
-    """The best action by its network, a random one with probability `epsilon`, which the algorithm sets."""
+    """Takes the action with the highest Q, or with probability `epsilon`, which the algorithm sets, a random one."""
 
-    draws = 2  # one decides whether the action is random, one which it is
+    draws = 2  # uniforms for an action: whether it is random, and which random one
 
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, shape: QNetworkShape, seed: int) -> None:
         super().__init__()
@@ -76,7 +78,7 @@ class QPolicy(Policy):
             raise UserError(f"action values need one discrete action, not {action_space}; use ppo or sac")
         self.network = QNetwork(observation_space, int(action_space.n), shape)
         self.masked = isinstance(observation_space, Dict) and MASK in observation_space.spaces
-        self.epsilon: float | Tensor = 0.0  # a tensor [], where a schedule moves it and a graph reads it
+        self.epsilon: float | Tensor = 0.0  # a tensor [] if a CUDA graph reads it while a schedule changes it
         initialize_evenly(self, torch.Generator().manual_seed(seed))
 
     def initial(self, num_envs: int) -> Tree:
@@ -87,7 +89,7 @@ class QPolicy(Policy):
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
         allowed_actions = action_mask(obs)
-        on_device = isinstance(self.epsilon, Tensor)  # then the host cannot know whether it is 0 or 1
+        on_device = isinstance(self.epsilon, Tensor)  # then the host does not read whether it is 0 or 1
         if greedy or not (on_device or self.epsilon > 0):
             return Act(best(self.network.mean(obs), allowed_actions))
         action = any_of(allowed_actions, self.network.actions, noise[:, 1])
@@ -96,7 +98,7 @@ class QPolicy(Policy):
         return Act(action)
 
     def value(self, obs: Obs) -> Tensor:
-        """The value of the best action that makes sense, [...]."""
+        """Return V(s) = max over allowed actions of Q(s, a), [...]."""
         return masked(self.network.mean(obs), action_mask(obs)).amax(-1)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
@@ -110,24 +112,24 @@ class QPolicy(Policy):
 
 
 def masked(q: Tensor, mask: Tensor | None) -> Tensor:
-    """Values of the actions in the mask [..., A] bool; those of others are far below."""
+    """Return q [..., A] with a very low value for actions outside the mask [..., A] bool; None: all are allowed."""
     return q if mask is None else q.masked_fill(~mask, IMPOSSIBLE)
 
 
 def best(q: Tensor, mask: Tensor | None) -> Tensor:
-    """The action of the highest value among those in the mask [..., A] bool, int64 [...]."""
+    """Return the action with the highest value in the mask [..., A] bool (None: of all). -> int64 [...]"""
     return masked(q, mask).argmax(-1)
 
 
 def pick(values: Tensor, action: Tensor) -> Tensor:
-    """The values of the actions taken: [B, A] -> [B], quantiles [B, A, K] -> [B, K]."""
+    """Return the values of actions int64 [B]: [B, A] -> [B], quantiles [B, A, K] -> [B, K]."""
     if values.dim() == 2:
         return values.gather(1, action[:, None]).squeeze(1)
     return values.gather(1, action[:, None, None].expand(-1, 1, values.shape[2])).squeeze(1)
 
 
 def any_of(mask: Tensor | None, actions: int, u: Tensor) -> Tensor:
-    """Each action in the mask with the same chance, from one uniform [N]."""
+    """Draw one of the actions in the mask [N, A] (None: of all), all equally likely, from uniforms u [N]."""
     if mask is None:
         return (u * actions).long().clamp(max=actions - 1)
     choice_rank = (u * mask.sum(-1)).long().minimum(mask.sum(-1) - 1)
@@ -135,19 +137,22 @@ def any_of(mask: Tensor | None, actions: int, u: Tensor) -> Tensor:
 
 
 def build_q_policy(config: Config, envs: VecEnv, shape: QNetworkShape) -> QPolicy:
-    """The policy a config names, mlp or cnn, on the device of the worlds."""
+    """Build the Q policy of a config, with policy mlp or cnn, on the device of the environments."""
     cnn = image_reader(config, envs)
     if cnn is not None and cnn.kind == "small":
         cnn = cnn._replace(layer_norm=shape.layer_norm)
     shape = shape._replace(cnn=cnn)
     policy = QPolicy(envs.observation_space, envs.action_space, shape, config.seed)
-    # the mean of values, which each advantage gets too, a dueling network takes away from them
+    # both outputs of a dueling network get PopArt: the mean mu in the advantages cancels, as their mean is subtracted
     scale_values(policy.network, config, "advantage", *["state_value"] * shape.dueling)
     return policy.to(envs.device)
 
 
 def image_reader(config: Config, envs: VecEnv) -> CNN | None:
-    """The network that reads images; None for policy mlp, which takes images only if its options flatten them."""
+    """Return the network that reads images; None for policy mlp, which takes images only with flatten_images.
+
+    UserError for another policy, or if the policy does not fit the observations.
+    """
     match config.policy:
         case "cnn":
             cnn = checked_cnn(**checked_options("cnn", checked_cnn, config.policy_kwargs))
@@ -161,4 +166,4 @@ def image_reader(config: Config, envs: VecEnv) -> CNN | None:
 
 
 def _mlp(flatten_images: bool = False) -> None:
-    """Options without a network of their own."""
+    """Declares the policy_kwargs of policy mlp; never called for a result."""

@@ -1,4 +1,4 @@
-"""A value for every pair of state and action: the policy of worlds whose observations can be counted."""
+"""A table of Q(s, a) and the epsilon-greedy policy on it, for environments with discrete observations."""
 
 import math
 
@@ -16,11 +16,14 @@ from stride.envs_fast.vec_env import Obs
 from stride.envs_gym.spaces import MASK
 from stride.utils.user_error import UserError
 
-LARGEST = 100_000_000  # entries: 400 MB
+MAX_ENTRIES = 100_000_000  # values in a table, 400 MB
 
 
 class QTable(Policy):
-    """Q(s, a) by counting, ties taken by the first action; random with probability `epsilon`."""
+    """The epsilon-greedy policy on a table Q(s, a) [states, actions]; of equal values the first action is taken.
+
+    A state's number is its observation read as digits: of sizes [3, 4], the observation (2, 1) is 2 * 4 + 1 = 9.
+    """
 
     draws = 2
     strides: Tensor
@@ -40,7 +43,7 @@ class QTable(Policy):
             state_sizes += choice_sizes(space)
         state_count = math.prod(state_sizes)
         self.actions = int(action_space.n)
-        if state_count * self.actions > LARGEST:
+        if state_count * self.actions > MAX_ENTRIES:
             raise UserError(f"a table of {state_count:,} states x {self.actions} actions is too large; use dqn instead")
         self.table = nn.Parameter(torch.full((state_count, self.actions), float(initial_q)), requires_grad=False)
         strides = [math.prod(state_sizes[k + 1 :]) for k in range(len(state_sizes))]
@@ -51,13 +54,13 @@ class QTable(Policy):
         return ()
 
     def state(self, obs: Obs) -> Tensor:
-        """The number of the observed state, int64 [...]."""
+        """Return the numbers of the observed states, int64 [...]."""
         tensors = by_name(obs)
         columns = [tensors[name] if is_vector else tensors[name][..., None] for name, is_vector in self.vectors.items()]
         return (torch.cat(columns, -1) * self.strides).sum(-1)
 
     def values(self, obs: Obs) -> Tensor:
-        """Q [..., A]; values of actions that the mask excludes are far below."""
+        """Return Q of all actions [..., A]; a very low value for actions that the mask excludes."""
         return masked(self.table[self.state(obs)], action_mask(obs))
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:

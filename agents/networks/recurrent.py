@@ -1,7 +1,7 @@
-"""Policies with a memory: hidden layers, then a cell in the place of the last one: LSTM, GRU, minGRU or transformer.
+"""Policies with a memory: hidden layers, and in place of the last one a cell: LSTM, GRU, minGRU or transformer.
 
-The carry is one state per cell, [N, ...] tensors; where an episode begins the cell forgets it, and nobody else does.
-Acting and evaluating run the same cell over the same rows, so their numbers agree.
+The carry has one state for each cell, a tuple of tensors [N, ...]. Only the cell resets it, where an episode begins.
+Acting and evaluating run the same cell over the same rows, so their numbers agree. T steps, N environments, H width.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ CellState = tuple[Tensor, ...]
 
 
 class Stepped(nn.RNNCellBase):
-    """A cell that reads a sequence step by step. The first tensor of its state is its output."""
+    """A cell that reads a sequence step by step. Its state: `tensors` tensors [N, H], the first is the output."""
 
     tensors: int
 
     def advance(self, x: Tensor, state: CellState) -> CellState:
-        """The state after x [N, size]."""
+        """Return the state after one step with input x [N, size]."""
         raise NotImplementedError
 
     def initial(self, num_envs: int) -> CellState:
@@ -62,11 +62,11 @@ class GRU(Stepped, nn.GRUCell):
 
 
 Cell = LSTM | GRU | MinGRU | Transformer
-MakeCell = Callable[[int, int], Cell]  # of numbers in and out
+MakeCell = Callable[[int, int], Cell]  # arguments: input size, output size
 
 
 class Recurrence(nn.Module):
-    """A torso that remembers: all hidden_dims but the last are layers, the last is the cell."""
+    """Hidden layers and a cell: all hidden_dims but the last are layers, the last is the width of the cell."""
 
     def __init__(self, make_cell: MakeCell, size: int, hidden_dims: tuple[int, ...], activation: str) -> None:
         super().__init__()
@@ -78,14 +78,15 @@ class Recurrence(nn.Module):
         return self.cell.initial(num_envs)
 
     def forward(self, x: Tensor, state: CellState, is_first: Tensor, **more: Any) -> tuple[Tensor, CellState]:
-        """x [T, N, size], state before the first row, is_first [T, N] -> outputs [T, N, H], state afterwards."""
+        """x [T, N, size], state before the first row, is_first [T, N] -> outputs [T, N, H], state after the last."""
         return self.cell.run(self.layers(x), state, is_first, **more)
 
 
 class RecurrentActorCritic(ActorCritic):
-    """pi and V of all observations of the episode; actor and critic remember separately unless they share the trunk.
+    """pi and V that depend on all observations of the episode so far; actor and critic have separate memories.
 
-    `value` and `evaluate` take complete sequences [T, N, ...] and the carry [N, ...] before their first row.
+    If they share the trunk, one memory serves both. `value` and `evaluate` take complete sequences [T, N, ...] and the
+    carry [N, ...] before their first row.
     """
 
     cut = "worlds"
@@ -96,7 +97,7 @@ class RecurrentActorCritic(ActorCritic):
 
     @property
     def memories(self) -> list[Any]:
-        """The actor's first, the critic's last; one where it serves both."""
+        """The Recurrence modules: [actor's, critic's] or [shared]; the carry has a state of each, in this order."""
         if isinstance(self.trunk, Recurrence):
             return [self.trunk]
         return [self.actor[0]] if self.critic is None else [self.actor[0], self.critic[0]]
@@ -105,7 +106,7 @@ class RecurrentActorCritic(ActorCritic):
         return tuple(memory.initial(num_envs) for memory in self.memories)
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
-        """The critic remembers along, so that its state is at hand wherever a rollout is cut."""
+        """Return actions and the next carry; the critic's memory advances, too, for V after the rollout's last step."""
         outputs, carry = self._remember(_as_sequence(obs), carry, is_first[None])
         parameters = self.allowed(self.head(outputs[0][0]), obs)
         return Act(self.head.mode(parameters) if greedy else self.head.sample(parameters, noise), carry=carry)
@@ -123,7 +124,7 @@ class RecurrentActorCritic(ActorCritic):
         return self.allowed(self.head(outputs[0]), obs), state_value
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """Explain single instants [N, ...], each with the carry before it."""
+        """Explain single observations [N, ...], each with the carry before it."""
         outputs, _ = self._remember(_as_sequence(obs), carry, is_first[None])
         parameters = self.allowed(self.head(outputs[0][0]), obs)
         value = None if self.critic is None else self._value_of(Final(obs, carry), is_first)
@@ -134,7 +135,7 @@ class RecurrentActorCritic(ActorCritic):
         return torch.stack(changes).sum(0).sqrt()
 
     def next_values(self, rollout: Rollout, v_t: Tensor, is_first: Tensor) -> Tensor:
-        """Every final observation is valued with the state its own episode had come to."""
+        """As in ActorCritic; V of a final observation uses the carry that its own episode had."""
         v_final = None
         if not known_uncut(rollout):
             slot_shape = leaves(rollout.final.obs)[0].shape[:2]
@@ -144,11 +145,11 @@ class RecurrentActorCritic(ActorCritic):
         return next_values(v_t, v_next, v_final, rollout.row.truncated, rollout.row.slot)
 
     def _value_of(self, instant: Final, is_first: Tensor) -> Tensor:
-        """V of single instants, each with a carry of its own."""
+        """Return V [N] of single observations, each with its own carry."""
         return self.value(_as_sequence(instant.obs), instant.carry, is_first[None])[0]
 
     def _remember(self, obs: Obs, carry: Tree, is_first: Tensor) -> tuple[list[Tensor], Tree]:
-        """(outputs [T, N, H] of each memory, their states after the last row)"""
+        """Run every memory over a sequence; -> ([outputs [T, N, H] of each], (state of each after the last row))."""
         features = self.encoder(obs)
         results = [memory(features, state, is_first) for memory, state in zip(self.memories, carry, strict=True)]
         return [output for output, _ in results], tuple(state for _, state in results)
@@ -159,19 +160,19 @@ def _as_sequence(obs: Obs) -> Obs:
 
 
 class LSTMActorCritic(RecurrentActorCritic):
-    """Hochreiter and Schmidhuber 1997."""
+    """Policy `lstm` (Hochreiter and Schmidhuber 1997)."""
 
     cell = LSTM
 
 
 class GRUActorCritic(RecurrentActorCritic):
-    """Cho et al. 2014."""
+    """Policy `gru` (Cho et al. 2014)."""
 
     cell = GRU
 
 
 class MinGRUActorCritic(RecurrentActorCritic):
-    """Feng et al. 2024."""
+    """Policy `mingru` (Feng et al. 2024)."""
 
     def __init__(self, plan: Plan, log_std_init: float = 0.0, **sizes: int) -> None:
         self.cell = partial(MinGRU, **sizes)
@@ -179,7 +180,7 @@ class MinGRUActorCritic(RecurrentActorCritic):
 
 
 class TransformerActorCritic(RecurrentActorCritic):
-    """Parisotto et al. 2020."""
+    """Policy `transformer` (GTrXL, Parisotto et al. 2020)."""
 
     def __init__(self, plan: Plan, log_std_init: float = 0.0, **sizes: int) -> None:
         self.cell = partial(Transformer, attention=Attention(**sizes))
@@ -187,14 +188,14 @@ class TransformerActorCritic(RecurrentActorCritic):
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
         explanation = super().explain(obs, carry, is_first)
-        seen: list[Tensor] = []  # of each layer [N, heads, 1, window + 1], oldest first
-        self.memories[0](explanation.encoded[None], carry[0], is_first[None], seen=seen)
-        return explanation._replace(attention=torch.stack(seen).mean((0, 2))[:, 0].flip(-1))
+        weights: list[Tensor] = []  # attention of each layer [N, heads, 1, window + 1], oldest step first
+        self.memories[0](explanation.encoded[None], carry[0], is_first[None], weights_out=weights)
+        return explanation._replace(attention=torch.stack(weights).mean((0, 2))[:, 0].flip(-1))
 
     def moved(self, before: Tree, after: Tree) -> Tensor | None:
-        return None  # what it remembers are the last steps themselves
+        return None  # its memory is the last steps themselves, so a distance means nothing
 
     @property
     def carry_bytes(self) -> int:
-        """The size of one world's keys and values."""
+        """The bytes of one environment's keys and values, float32."""
         return sum(8 * prod(memory.cell.cache_shape) for memory in self.memories)

@@ -1,7 +1,7 @@
-"""Networks of actors and critics with norms: hidden layers, or inverted residual blocks; and their first weights.
+"""Networks of SAC, TQC and TD3: hidden layers with norms, or inverted residual blocks; and their first weights.
 
-A batch norm takes the moments of the batch only inside `batch_moments`, where it also learns the running ones. Anywhere
-else, so whenever the policy acts, is shown or exported, it takes the running ones, and no row depends on another.
+A batch norm uses mean and variance of the batch only inside `batch_moments`, where it also updates its running ones.
+Everywhere else (acting, explaining, export) it uses the running ones, so that no row depends on another.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,16 +15,17 @@ from stride.agents.networks.layers import ACTIVATIONS, Dense, LayerNorm, hidden_
 from stride.agents.networks.normed import RMSNorm
 from stride.config.network import NetworkShape
 
-EXPANSION = 4  # how much wider a block is in between
+EXPANSION = 4  # the inner layer of a block is this many times as wide
 MOMENTUM, EPS = 0.01, 1e-5  # of batch norm
 
 
 class BatchNorm(nn.Module):
-    """(x - mean) / deviation of each feature, scaled and shifted."""
+    """weight * (x - mean) / sqrt(var + EPS) + bias for each feature of x [B, size]."""
 
     mean: Tensor
     var: Tensor
     by_batch = False
+    """whether it uses the moments of the batch; set by `batch_moments`"""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -37,7 +38,7 @@ class BatchNorm(nn.Module):
         return F.batch_norm(x, self.mean, self.var, self.weight, self.bias, self.by_batch, MOMENTUM, EPS)
 
     def follow(self, other: "BatchNorm") -> None:
-        """Take over its running moments."""
+        """Copy the running moments of another batch norm."""
         self.mean.copy_(other.mean)
         self.var.copy_(other.var)
 
@@ -46,7 +47,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "batch": Bat
 
 
 class Block(nn.Module):
-    """x + f(x), where f is two layers, the first of them wider."""
+    """An inverted residual block: x + f(x), where f has two layers, the first EXPANSION times as wide."""
 
     def __init__(self, width: int, shape: NetworkShape) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Block(nn.Module):
 
 
 def torso(size: int, shape: NetworkShape) -> nn.Sequential:
-    """From `size` numbers to those that a head reads: hidden layers, or blocks and an RMS norm."""
+    """Make the layers from `size` inputs to the head: hidden layers, or residual blocks and then an RMS norm."""
     if shape.norm == "none" and not shape.blocks:
         return hidden_layers(size, shape.hidden_dims, shape.activation)
     modules: list[nn.Module] = [BatchNorm(size)] if shape.norm == "batch" else []
@@ -76,7 +77,7 @@ def torso(size: int, shape: NetworkShape) -> nn.Sequential:
 
 
 def _layer(size_in: int, size_out: int, shape: NetworkShape) -> nn.Sequential:
-    """Linear, norm, nonlinearity; the shift of a norm takes the place of a bias."""
+    """Make linear, norm, activation; without a norm, the linear layer has a bias."""
     modules: list[nn.Module] = [Dense(size_in, size_out, bias=shape.norm == "none")]
     if shape.norm != "none":
         modules.append(NORMS[shape.norm](size_out))
@@ -84,7 +85,7 @@ def _layer(size_in: int, size_out: int, shape: NetworkShape) -> nn.Sequential:
 
 
 def initialize(module: nn.Module, init: str, seed: int) -> None:
-    """First weights of linear layers and convolutions, as `init` says."""
+    """Draw first weights of linear layers and convolutions; `init`: "uniform" or "orthogonal"."""
     generator = torch.Generator().manual_seed(seed)
     if init == "uniform":
         initialize_evenly(module, generator)
@@ -98,9 +99,9 @@ def initialize(module: nn.Module, init: str, seed: int) -> None:
 
 @torch.no_grad()
 def project(module: nn.Module) -> None:
-    """Scale each row of a linear layer to length 1, the factors of a norm over n features to sqrt(n).
+    """Scale each row of weights of a linear layer to length 1, and a norm's factors over n features to length sqrt(n).
 
-    With a shift, both together have that length.
+    If the norm has shifts, too, factors and shifts together get this length.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
@@ -112,13 +113,13 @@ def project(module: nn.Module) -> None:
 
 
 def batch_norms(*modules: nn.Module) -> list[BatchNorm]:
-    """All batch norms in there."""
+    """Return all batch norms in these modules."""
     return [layer for module in modules for layer in module.modules() if isinstance(layer, BatchNorm)]
 
 
 @contextmanager
 def batch_moments(norms: list[BatchNorm]) -> Iterator[None]:
-    """Inside, these take and learn the moments of what they are given."""
+    """Inside the `with` block these norms use the batch's moments, and update their running ones."""
     for norm in norms:
         norm.by_batch = True
     try:
@@ -130,7 +131,7 @@ def batch_moments(norms: list[BatchNorm]) -> Iterator[None]:
 
 @contextmanager
 def frozen_weights(module: nn.Module, frozen: bool) -> Iterator[None]:
-    """Inside, no gradient flows to the weights if they are to be frozen, only through them."""
+    """Inside the `with` block, if `frozen`, gradients flow through the module's weights but not to them."""
     if not frozen:
         yield
         return

@@ -1,9 +1,10 @@
-"""Continuous actions in (-1, 1): a Gaussian squashed by tanh, or one action with noise on it; and critics of state and
-action side by side.
+"""Policies and critics of SAC, TQC and TD3: continuous actions in (-1, 1), and networks for Q(s, a).
 
-Noise may be correlated in time: each number of it keeps a fraction of the one before and stays standard normal, so that
-the chance of a single action is what the head says, while pushes last. Or it is held: the same for a number of steps
-that is drawn with it, n with a chance of 1 / n^2.
+SAC and TQC act by a Gaussian squashed by tanh, TD3 by one action for each state with noise on it.
+
+Exploration noise z can last for several steps. Correlated: z_t = rho z_t-1 + sqrt(1 - rho^2) new_t, which is standard
+normal in every single step. Held: one draw is used for n steps, where n has a probability in proportion to 1 / n^2.
+Letters in shapes: N environments, B samples, A numbers of an action, n critics, K outputs of a critic.
 """
 
 import math
@@ -32,24 +33,24 @@ LOG_STD_BOUNDS = (-20.0, 2.0)
 
 
 def squash_correction(x: Tensor) -> Tensor:
-    """log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), finite where 1 - tanh^2 rounds to 0."""
+    """Return log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), which is finite even if 1 - tanh^2 rounds to 0."""
     return 2 * (math.log(2) - x - F.softplus(-2 * x))
 
 
 def squashed_log_prob(p: Normal, z: Tensor) -> Tensor:
-    """log pi(tanh(mean + std z)), [...] from [..., A]."""
+    """Return log pi(a) of a = tanh(mean + std z), z [..., A]: log N - sum of log(1 - tanh^2). -> [...]"""
     gaussian = -0.5 * z.square() - p.log_std - HALF_LOG_TAU
     return (gaussian - squash_correction(p.mean + p.log_std.exp() * z)).sum(-1)
 
 
 class BoundedPolicy(Policy):
-    """Actions in (-1, 1) from a torso and a head; `at_random` plays every action with the same chance.
+    """Actions in (-1, 1) from hidden layers (the torso) and a linear head. With `at_random` it acts uniformly.
 
-    Subclasses say what the head's outputs mean: `mode` is the best action, `disturbed` the one that noise makes of it.
+    Subclasses give the head's outputs a meaning: `mode` is the best action, `disturbed` the action with noise.
     """
 
     outputs: int
-    """numbers of the head for each number of an action"""
+    """outputs of the head for each number of an action"""
     hold_chances: Tensor
 
     def __init__(
@@ -68,31 +69,31 @@ class BoundedPolicy(Policy):
             raise UserError(f"sac, tqc and td3 need actions with bounds, not {action_space}; use dqn (discrete) or ppo")
         self.actions = math.prod(action_space.shape)
         self.hold = hold
-        self.draws = self.actions + (hold > 1)  # one uniform for each number of an action, one for how long it is held
+        self.draws = self.actions + (hold > 1)  # one uniform for each number, one for how long to hold
         self.correlation = correlation
         self.at_random = False
         self.encoder = FlatEncoder(parts_of(observation_space, shape.obs, "actor"), normalize_obs, cnn)
         self.torso = torso(self.encoder.size, shape)
         features = shape.hidden_dims[-1] if shape.hidden_dims else self.encoder.size
         self.head = nn.Linear(features, self.outputs * self.actions)
-        if hold > 1:  # chances that noise is held for at most 1, 2, ... steps
+        if hold > 1:  # probabilities that noise is held for at most 1, 2, ... steps
             chances = torch.arange(1, hold + 1, dtype=torch.float64) ** -2.0
             self.register_buffer("hold_chances", (chances.cumsum(0) / chances.sum()).float(), persistent=False)
         initialize(self, shape.init, seed)
 
     def initial(self, num_envs: int) -> Tree:
-        """The noise of the step before, where it lasts; where it is held also for how many more steps."""
+        """Return the carry: noise of the step before [N, A] if it lasts, and how many more steps it is held [N]."""
         zeros = self.head.weight.new_zeros
         if self.hold > 1:
             return zeros(num_envs, self.actions), zeros(num_envs)
         return zeros(num_envs, self.actions) if self.correlation else ()
 
     def mode(self, obs: Obs) -> Tensor:
-        """The best action [..., A]."""
+        """Return the best action [..., A]."""
         raise NotImplementedError
 
     def disturbed(self, obs: Obs, z: Tensor) -> Tensor:
-        """The action [..., A] that standard normal noise [..., A] makes of it."""
+        """Return the action [..., A] with noise; z [..., A] is standard normal."""
         raise NotImplementedError
 
     def act(self, obs: Obs, carry: Tree, is_first: Tensor, noise: Tensor, greedy: bool) -> Act:
@@ -102,20 +103,20 @@ class BoundedPolicy(Policy):
         if self.hold > 1:
             held_z, steps_left = carry
             is_new = is_first | (steps_left < 1)
-            longer = torch.searchsorted(self.hold_chances, noise[:, -1].contiguous(), right=True)
+            more_steps = torch.searchsorted(self.hold_chances, noise[:, -1].contiguous(), right=True)
             z = torch.where(is_new[:, None], z, held_z)
-            carry = z, torch.where(is_new, longer.float(), steps_left - 1)
+            carry = z, torch.where(is_new, more_steps.float(), steps_left - 1)
         elif self.correlation:
             # rho z' + sqrt(1 - rho^2) z has variance 1 again
             correlated = self.correlation * carry + math.sqrt(1 - self.correlation**2) * z
             carry = z = torch.where(is_first[:, None], z, correlated)
-        if self.at_random:
+        if self.at_random:  # ndtr is the normal CDF: it turns z into uniform numbers in [0, 1]
             return Act((2 * torch.special.ndtr(z) - 1).clamp(-1, 1), carry=carry)
         return Act(self.disturbed(obs, z), carry=carry)
 
 
 class SquashedPolicy(BoundedPolicy):
-    """tanh of a Gaussian whose deviation depends on the state: the head gives a mean and a log std for each number."""
+    """SAC's policy: a = tanh(mean + std z); the head gives a mean and a log std for each number of an action."""
 
     outputs = 2
 
@@ -132,12 +133,15 @@ class SquashedPolicy(BoundedPolicy):
         return (p.mean + p.log_std.exp() * z).tanh()
 
     def draw(self, obs: Obs, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """An action [B, A] and its log-probability [B], differentiable (the reparametrisation trick)."""
+        """Draw an action [B, A] and its log-probability [B], with gradients (reparametrisation); uniforms [B, A]."""
         p, z = self(obs), normal(uniform)
         return (p.mean + p.log_std.exp() * z).tanh(), squashed_log_prob(p, z)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """Mean and deviation of the action itself, the latter to first order; entropy of the unsquashed Gaussian."""
+        """Explain by mean and deviation of the action after tanh, and the entropy of the Gaussian before tanh.
+
+        The deviation is a first-order approximation: std (1 - tanh(mean)^2).
+        """
         p = self(obs)
         action_mean = p.mean.tanh()
         action_std = p.log_std.exp() * (1 - action_mean.square())
@@ -145,10 +149,10 @@ class SquashedPolicy(BoundedPolicy):
 
 
 class DeterministicPolicy(BoundedPolicy):
-    """One action for each state, tanh of the head; acting adds noise of the deviation `noise_std`."""
+    """TD3's policy: one action for each state, tanh of the head; acting adds normal noise of deviation `noise_std`."""
 
     outputs = 1
-    noise_std: float | Tensor = 0.0  # which the algorithm sets
+    noise_std: float | Tensor = 0.0  # the algorithm sets it
 
     def forward(self, obs: Obs) -> Tensor:
         action: Tensor = self.head(self.torso(self.encoder(obs))).tanh()
@@ -160,14 +164,14 @@ class DeterministicPolicy(BoundedPolicy):
         return (self.mode(obs) + self.noise_std * z).clamp(-1, 1)
 
     def explain(self, obs: Obs, carry: Tree, is_first: Tensor) -> Explanation:
-        """The action, and the deviation of the noise on it; it is certain, and so its entropy is 0."""
+        """Explain by the action and the deviation of its noise; the action is certain, so the entropy is 0."""
         action = self.mode(obs)
         std = torch.zeros_like(action) + self.noise_std
         return Explanation(self.encoder(obs), {"mean": action, "std": std}, action.new_zeros(len(action)), None)
 
 
 class Critic(nn.Module):
-    """Layers of the given widths, then one number; or so many of them: quantiles of the return, or its bins."""
+    """One critic: layers of these widths, then one number (`outputs` 1), or K quantiles or bins of the return."""
 
     def __init__(self, widths: tuple[int, ...], activation: str, outputs: int = 1) -> None:
         super().__init__()
@@ -175,13 +179,14 @@ class Critic(nn.Module):
         self.layers = nn.ModuleList([*hidden_modules, Dense(widths[-1], outputs)])
 
     def forward(self, x: Tensor, frozen: bool) -> Tensor:
+        """Return [B] or [B, K] for x [B, size]; `frozen`: no gradients for the weights."""
         for layer in self.layers:
             x = layer(x, frozen)
         return x.squeeze(-1)
 
 
 class NormedCritic(nn.Module):
-    """As Critic, with norms or residual blocks."""
+    """One critic with norms or residual blocks; else like Critic."""
 
     def __init__(self, size: int, shape: NetworkShape, outputs: int) -> None:
         super().__init__()
@@ -195,7 +200,7 @@ class NormedCritic(nn.Module):
 
 
 class Critics(nn.Module):
-    """Q(s, a) by several networks side by side, [n, B]; with K quantiles of the return, or bins, [n, B, K]."""
+    """Q(s, a) by n separate networks on one encoder: [n, B]; with K quantiles or bins of the return [n, B, K]."""
 
     def __init__(
         self,
@@ -220,7 +225,7 @@ class Critics(nn.Module):
         initialize(self, shape.init, seed)
 
     def forward(self, obs: Obs, action: Tensor, frozen: bool = False, first: int | None = None) -> Tensor:
-        """`frozen`: gradients flow to the action alone, not to the weights. `first`: by so many networks only."""
+        """Return Q(s, a). `frozen`: gradients flow to the action, not to weights. `first`: only so many networks."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             features = self.encoder(obs)
         x = torch.cat((features, action), -1)

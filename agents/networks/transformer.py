@@ -1,7 +1,7 @@
-"""Gated Transformer-XL (Parisotto et al. 2020): attention over the last steps of the episode, with gates like a GRU's.
+"""Gated Transformer-XL, GTrXL (Parisotto et al. 2020): attention over the last steps of the episode, and GRU gates.
 
-Keys and values of the last `window` steps are the carry (Dai et al. 2019). A sequence is computed segment after
-segment, each over the keys before it; gradients flow through all segments of a rollout, and end at its carry.
+The carry is the keys and values of the last `window` steps (Dai et al. 2019). A sequence is computed in segments, each
+attends to the keys before it. Gradients flow through all segments of a rollout, but not into its first carry.
 Letters in shapes: N worlds, T steps of a segment, M steps of the window, D width, H heads of d numbers each.
 """
 
@@ -12,25 +12,25 @@ from torch import Tensor, nn
 
 from stride.agents.networks.layers import LayerNorm
 
-HOLD = 2.0  # begins near the identity, so that a policy without memory is learnt first (Parisotto et al., section 3.2)
-SEGMENT = 64  # steps at least: shorter segments are more Python
+GATE_BIAS = 2.0  # gates begin near the identity, so that a memoryless policy is learnt first (their section 3.2)
+MIN_SEGMENT = 64  # steps; shorter segments mean more calls from Python
 Cache = tuple[Tensor, ...]
 
 
 class Attention(NamedTuple):
-    """The sizes of a transformer beside its width."""
+    """The sizes of a transformer, except its width."""
 
     layers: int = 2
     heads: int = 4
     window: int = 32
-    """past steps that a layer looks back to; a stack of layers reaches layers x window steps"""
+    """past steps that a layer attends to; all layers together look back layers x window steps"""
 
 
-PLAIN = Attention()
+DEFAULT_SIZES = Attention()
 
 
 class Gate(nn.Module):
-    """A GRU's way to let y into x, in the place of the sum x + y."""
+    """The GRU gate g(x, y) of GTrXL, in place of a residual sum x + y; both [..., D]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -42,13 +42,13 @@ class Gate(nn.Module):
         new_reset, new_update, new_candidate = self.of_new(y).chunk(3, -1)
         old_reset, old_update = self.of_old(x).chunk(2, -1)
         reset = (new_reset + old_reset).sigmoid()
-        update = (new_update + old_update - HOLD).sigmoid()
+        update = (new_update + old_update - GATE_BIAS).sigmoid()
         candidate = (new_candidate + self.of_reset(reset * x)).tanh()
         return x + update * (candidate - x)
 
 
 class Layer(nn.Module):
-    """Attention to the steps before, then two layers for each step alone; both behind a norm and before a gate."""
+    """Attention to earlier steps, then two dense layers on each step; both have a norm before and a gate after them."""
 
     def __init__(self, width: int, attention: Attention) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class Layer(nn.Module):
         self.before_attention, self.after_attention = LayerNorm(width), Gate(width)
         self.before_hidden, self.after_hidden = LayerNorm(width), Gate(width)
         self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        # added to the key of a step by how many steps ago it was, 0 to M
+        # learnt vectors added to the key of a step, by its age: 0 to M steps ago
         self.ages = nn.Parameter(torch.zeros(attention.heads, attention.window + 1, head_width))
         self.hidden = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
 
     def forward(self, x: Tensor, cache: Cache, age: Tensor, allowed: Tensor) -> tuple[Tensor, Cache, Tensor]:
-        """x [N, T, D], keys and values [N, H, M, d], age and allowed [.., T, M + T].
+        """Compute one segment: x [N, T, D], `cache` = keys and values [N, H, M, d], age and allowed [.., T, M + T].
 
-        Returns outputs, the last M keys and values, and the weights of attention [N, H, T, M + T].
+        Returns outputs [N, T, D], the last M keys and values, and the attention weights [N, H, T, M + T].
         """
         window = cache[0].shape[2]
         projected = self.project(self.before_attention(x)).unflatten(-1, (3, self.heads, -1))
@@ -82,12 +82,12 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The state: keys and values of each layer's last steps, and 1 for each of these steps that is of the episode."""
+    """Layers of attention. State: keys, values [N, layers, H, M, d], and [N, M] with 1 for steps of this episode."""
 
-    def __init__(self, size: int, width: int, attention: Attention = PLAIN) -> None:
+    def __init__(self, size: int, width: int, attention: Attention = DEFAULT_SIZES) -> None:
         super().__init__()
         self.window = attention.window
-        # of each world's keys, and of its values
+        # shape of one environment's keys, and of its values
         self.cache_shape = (attention.layers, attention.heads, attention.window, width // attention.heads)
         self.embed = nn.Linear(size, width)
         self.layers = nn.ModuleList(Layer(width, attention) for _ in range(attention.layers))
@@ -96,25 +96,33 @@ class Transformer(nn.Module):
         shapes = (self.cache_shape, self.cache_shape, (self.window,))
         return tuple(self.embed.weight.new_zeros(num_envs, *shape) for shape in shapes)
 
-    def run(self, x: Tensor, state: Cache, is_first: Tensor, seen: list[Tensor] | None = None) -> tuple[Tensor, Cache]:
-        """x [T, N, size], state before the first row -> outputs [T, N, D], state afterwards; as `segment` to `seen`."""
-        length = max(SEGMENT, self.window)
+    def run(
+        self, x: Tensor, state: Cache, is_first: Tensor, weights_out: list[Tensor] | None = None
+    ) -> tuple[Tensor, Cache]:
+        """x [T, N, size], state before the first row, is_first [T, N] -> outputs [T, N, D], state afterwards.
+
+        `weights_out`: a list that gets each layer's attention weights, as in `segment`.
+        """
+        length = max(MIN_SEGMENT, self.window)
         outputs = []
-        # transposed before the product: its result has plain strides, for which graphs give the bits of eager
+        # transpose before the product: so its result is contiguous, for which CUDA graphs give the same bits as eager
         embedded = self.embed(x.transpose(0, 1))
         for rows, begins in zip(embedded.split(length, 1), is_first.t().split(length, 1), strict=True):
-            output, state = self.segment(rows, state, begins, seen)
+            output, state = self.segment(rows, state, begins, weights_out)
             outputs.append(output)
         return torch.cat(outputs, 1).transpose(0, 1), state
 
     def segment(
-        self, x: Tensor, state: Cache, begins: Tensor, seen: list[Tensor] | None = None
+        self, x: Tensor, state: Cache, begins: Tensor, weights_out: list[Tensor] | None = None
     ) -> tuple[Tensor, Cache]:
-        """x [N, T, D], begins [N, T] -> outputs [N, T, D], state afterwards; each layer's attention to `seen`."""
+        """x [N, T, D], begins [N, T] bool (a new episode) -> outputs [N, T, D], state afterwards.
+
+        `weights_out`: a list to which each layer's attention weights [N, H, T, M + T] are appended.
+        """
         keys, values, known = state
         steps = torch.arange(self.window + x.shape[1], device=x.device)
         age = steps[self.window :, None] - steps  # [T, M + T]
-        # the episode of each step: 0 is that which ran before the segment, and -1 stands for none of these
+        # number of each step's episode: 0 was running before the segment, -1 is a cached step of an earlier episode
         episode = begins.long().cumsum(1)
         episodes = torch.cat((known.long() - 1, episode), 1)
         allowed = (episodes[:, None] == episode[..., None]) & (age >= 0) & (age <= self.window)
@@ -123,8 +131,8 @@ class Transformer(nn.Module):
         for layer, key, value in zip(self.layers, keys.unbind(1), values.unbind(1), strict=True):
             x, cache, weights = layer(x, (key, value), age, allowed)
             caches.append(cache)
-            if seen is not None:
-                seen.append(weights)
+            if weights_out is not None:
+                weights_out.append(weights)
         known = (episodes[:, -self.window :] == episode[:, -1:]).to(known.dtype)
         keys, values = (torch.stack(layer_caches, 1) for layer_caches in zip(*caches, strict=True))
         return x, (keys, values, known)

@@ -1,23 +1,26 @@
-"""Numbers of any size as classes: symlog, and chances of bins; a target is spread over the two bins around it."""
+"""Regression by classification, for numbers of any scale (DreamerV3): symlog, and two-hot targets over bins.
+
+A network gives logits of bins; a target is divided between the two bins around it.
+"""
 
 import torch
 from torch import Tensor, nn
 
-REACH = 20.0  # of the outermost bins, on the scale of symlog: 4.9e8
+REACH = 20.0  # the outermost bins on the symlog scale: +-symexp(20) = +-4.9e8
 
 
 def symlog(x: Tensor) -> Tensor:
-    """sign(x) ln(1 + |x|): near 0 the number itself, far away its logarithm."""
+    """sign(x) ln(1 + |x|): about x near 0, and its logarithm for large |x|."""
     return x.sign() * x.abs().log1p()
 
 
 def symexp(x: Tensor) -> Tensor:
-    """The inverse of symlog."""
+    """sign(x) (exp(|x|) - 1), the inverse of symlog."""
     return x.sign() * x.abs().expm1()
 
 
 class TwoHot(nn.Module):
-    """An odd number of bins, evenly apart on the scale of symlog: one is 0, the others are pairs +-b."""
+    """An odd number of bins, evenly spaced on the symlog scale: one is 0, the others are pairs +-b."""
 
     bins: Tensor
 
@@ -30,9 +33,10 @@ class TwoHot(nn.Module):
         self.pairs = size // 2
 
     def loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy [...] of logits [..., bins] towards the two bins around `target` [...], each by its nearness.
+        """Return the cross-entropy [...] of logits [..., bins] with the two-hot code of `target` [...].
 
-        A target beyond the outermost bin is that bin.
+        The code divides 1 between the two bins around the target, in proportion to nearness. Targets beyond the
+        outermost bin count as that bin.
         """
         target = target.clamp(self.bins[0], self.bins[-1])
         upper_index = torch.searchsorted(self.bins, target).clamp(1, 2 * self.pairs)  # the upper limit is for NaN
@@ -42,6 +46,6 @@ class TwoHot(nn.Module):
         return logits.logsumexp(-1) - torch.lerp(bin_logits[..., 0], bin_logits[..., 1], upper_weight)
 
     def mean(self, logits: Tensor) -> Tensor:
-        """The expected number [...]; in pairs +-b, so that equal chances are 0 exactly, whatever the outer bins are."""
+        """Return the expected number [...], summed in pairs +-b, so that equal probabilities give exactly 0."""
         p = logits.softmax(-1)
         return (p[..., self.pairs + 1 :] - p[..., : self.pairs].flip(-1)) @ self.bins[self.pairs + 1 :]

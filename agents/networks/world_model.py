@@ -1,9 +1,13 @@
-"""A world model: observations become a state; from states and actions alone it predicts observations, rewards, ends.
+"""World models: observations become a state; from states and actions alone they predict observations, rewards, ends.
 
-The recurrent state-space model of PlaNet and Dreamer (Hafner et al. 2019, 2023): a remembered part `deter`, moved by a
-gated cell, and a guessed part `stoch`, S choices out of C. A prior guesses it from memory alone, a posterior from the
-observation as well. All randomness is uniforms handed in. T steps, B sequences or worlds, D = deter, S x C = stoch.
-With `stoch: 0` nothing is guessed: DeterministicModel.
+RSSM is the recurrent state-space model of PlaNet and Dreamer (Hafner et al. 2019, 2023). Its state has two parts:
+
+    deter  h_t = cell(h_t-1, z_t-1, a_t-1)            D numbers, deterministic, by a gated cell
+    stoch  z_t ~ q(z | h_t, o_t), the posterior       S categorical variables of C classes, if o_t is observed
+           z_t ~ p(z | h_t), the prior                the same in imagination, without an observation
+
+With `stoch: 0` there is no z: DeterministicModel. Random numbers are uniforms from the caller. Letters in shapes:
+T steps, B sequences or environments, D = deter, S = stoch, C = classes, A numbers of an encoded action.
 """
 
 from typing import NamedTuple
@@ -20,7 +24,7 @@ from stride.agents.networks.two_hot import TwoHot
 
 
 class ModelSizes(NamedTuple):
-    """The sizes of a world model, and of the actor and critic on it."""
+    """The sizes of a world model, and of its actor and critic."""
 
     deter: int = 128
     stoch: int = 8
@@ -29,55 +33,55 @@ class ModelSizes(NamedTuple):
     depth: int = 16
     bins: int = 63
     blocks: int = 1
-    """of the gated cell: 1 is the dense one of 2023"""
+    """of the gated cell: 1 = DenseCell, more = BlockCell"""
     senses: int = 1
-    """hidden layers that encode and decode vectors"""
+    """hidden layers of the encoder and the decoder of vectors"""
     prior: int = 1
     """hidden layers of the prior"""
     behaviour: int = 2
     """hidden layers of actor and critic"""
 
 
-WITHHELD = 0.5  # fraction of the observations that a deterministic model does not see while it learns
-OFFICIAL = {"bins": 255, "stoch": 32, "blocks": 8, "senses": 3, "prior": 2, "behaviour": 3}
+WITHHELD_SHARE = 0.5  # of the observations, which a deterministic model does not see while it learns
+PUBLISHED = {"bins": 255, "stoch": 32, "blocks": 8, "senses": 3, "prior": 2, "behaviour": 3}
 SIZES = {
     "small": ModelSizes(),
-    "1m": ModelSizes(deter=512, classes=4, width=64, depth=4, **OFFICIAL),
-    "12m": ModelSizes(deter=2048, classes=16, width=256, depth=16, **OFFICIAL),
+    "1m": ModelSizes(deter=512, classes=4, width=64, depth=4, **PUBLISHED),
+    "12m": ModelSizes(deter=2048, classes=16, width=256, depth=16, **PUBLISHED),
 }
 
 
 class State(NamedTuple):
-    """The state of the model at an instant."""
+    """The state of the model at one step."""
 
     deter: Tensor
-    """[..., D]"""
+    """[..., D], the paper's h"""
     stoch: Tensor
-    """[..., S * C], one-hot; with straight-through gradients while learning"""
+    """[..., S * C], the paper's z: S one-hot vectors; with straight-through gradients while learning"""
 
     @property
     def features(self) -> Tensor:
-        """The input of the heads."""
+        """Both parts, joined, [..., D + S * C]: the input of all heads."""
         return torch.cat(self, -1)
 
     def forgotten(self, is_first: Tensor) -> "State":
-        """Empty where an episode begins."""
+        """Return the state with zeros where an episode begins; is_first [...] bool."""
         goes_on = (~is_first).to(self.deter.dtype)[..., None]
         return State(self.deter * goes_on, self.stoch * goes_on)
 
 
 class Guess(NamedTuple):
-    """Chances of the guessed part."""
+    """The distribution of stoch: a prior or a posterior."""
 
     log_probs: Tensor
     """[..., S, C]"""
 
     def sample(self, u: Tensor, table: Tensor) -> Tensor:
-        """One-hot [..., S * C] from uniforms [..., S]; its gradient is that of the probabilities."""
+        """Draw one-hot [..., S * C] from uniforms [..., S]; straight-through: gradients are those of probabilities."""
         return self._one_hot(sample_categorical(self.log_probs.detach(), u[..., None]), table)
 
     def mode(self, table: Tensor) -> Tensor:
-        """The likeliest classes; with the gradient of `sample`, so that saliency can be computed."""
+        """Return the likeliest classes, one-hot; gradients as in `sample`, so that saliency can be computed."""
         return self._one_hot(self.log_probs.argmax(-1), table)
 
     def _one_hot(self, index: Tensor, table: Tensor) -> Tensor:
@@ -89,26 +93,29 @@ class Guess(NamedTuple):
 
 
 def divergence(p: Guess, q: Guess) -> Tensor:
-    """KL(p || q) of all S choices together, [...]."""
+    """Return KL(p || q) in nats, the sum over all S variables, [...]."""
     return (p.log_probs.exp() * (p.log_probs - q.log_probs)).sum((-2, -1))
 
 
 def balanced(posterior: Guess, prior: Guess, free_nats: float) -> tuple[Tensor, Tensor]:
-    """(prior towards posterior, posterior towards prior) [...]; below `free_nats` neither is pulled."""
+    """Return the KL terms (L_dyn, L_rep), both [...]; below `free_nats` they are constant, without gradient.
+
+    L_dyn = KL(sg(posterior) || prior) moves the prior, L_rep = KL(posterior || sg(prior)) the posterior (sg: detached).
+    """
     to_posterior = divergence(Guess(posterior.log_probs.detach()), prior)
     to_prior = divergence(posterior, Guess(prior.log_probs.detach()))
     return to_posterior.clamp(min=free_nats), to_prior.clamp(min=free_nats)
 
 
 def gated(deter: Tensor, reset: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
-    """A GRU's step; the 1 makes it keep rather than change its state at first."""
+    """A GRU step (1 - u) deter + u tanh(r candidate), u = sigmoid(update - 1): at first it mostly keeps its state."""
     return torch.lerp(deter, (reset.sigmoid() * candidate).tanh(), (update - 1).sigmoid())
 
 
 class DenseCell(nn.Module):
-    """A normed GRU over all of deter (Hafner et al. 2023, first version)."""
+    """A GRU with RMS norms over all of deter (Hafner et al. 2023, first version)."""
 
-    from_stoch: nn.Linear  # none where there is no stoch
+    from_stoch: nn.Linear  # only if there is a stoch
 
     def __init__(self, actions: int, stoch: int, deter: int, width: int) -> None:
         super().__init__()
@@ -120,12 +127,12 @@ class DenseCell(nn.Module):
         self.gates_norm = RMSNorm(3 * deter)
 
     def prepare(self, action: Tensor) -> Tensor:
-        """The part that depends on encoded actions [..., A] alone, which can be computed for all steps at once."""
+        """Compute the part that depends only on encoded actions [..., A], for all steps at once. -> [..., width]"""
         prepared: Tensor = self.from_action(action)
         return prepared
 
     def forward(self, state: State, prepared: Tensor) -> Tensor:
-        """The next deter."""
+        """Return the next deter [..., D]; `prepared`: from `prepare`."""
         known = self.from_stoch(state.stoch) + prepared if state.stoch.shape[-1] else prepared
         x = F.silu(self.input_norm(known))
         gate_values = self.gates_norm(self.gates(torch.cat((x, state.deter), -1)))
@@ -133,7 +140,7 @@ class DenseCell(nn.Module):
 
 
 class BlockCell(nn.Module):
-    """A GRU of blocks: each changes its part of deter, by that part and features of deter, stoch and action."""
+    """A block-diagonal GRU: each block computes its part of deter from itself and features of deter, stoch, action."""
 
     def __init__(self, actions: int, stoch: int, deter: int, width: int, blocks: int) -> None:
         super().__init__()
@@ -148,7 +155,7 @@ class BlockCell(nn.Module):
         self.gates = BlockLinear(deter, 3 * deter, blocks)
 
     def forward(self, state: State, prepared: Tensor) -> Tensor:
-        """The next deter; `prepare` is a layer over encoded actions."""
+        """Return the next deter [..., D]; `prepared`: self.prepare(encoded actions)."""
         block_shape = (self.blocks, -1)
         guessed = (self.from_stoch(state.stoch),) if state.stoch.shape[-1] else ()
         x = torch.cat((self.from_deter(state.deter), *guessed, prepared), -1)
@@ -160,7 +167,7 @@ class BlockCell(nn.Module):
 
 
 class RSSM(nn.Module):
-    """The cell and its two guesses. Parts that do not depend on the step before are computed for all steps at once."""
+    """The cell, the prior and the posterior. What does not need the step before is computed for all steps at once."""
 
     table: Tensor
 
@@ -174,26 +181,26 @@ class RSSM(nn.Module):
         self.from_tokens = nn.Linear(tokens, layer_width, bias=False)
         self.posterior_norm = RMSNorm(layer_width)
         if not stoch_size:
-            return  # nothing is guessed
+            return  # no prior and no posterior
         self.posterior = nn.Linear(layer_width, stoch_size)
         self.prior = nn.Sequential(dense(deter_size, layer_width, sizes.prior), nn.Linear(layer_width, stoch_size))
         self.register_buffer("table", torch.eye(sizes.classes), persistent=False)
 
     def initial(self, count: int) -> State:
-        """Empty states, before the first observation."""
+        """Return `count` empty states, as before the first observation."""
         sizes, example = self.sizes, self.from_deter.weight
         return State(example.new_zeros(count, sizes.deter), example.new_zeros(count, sizes.stoch * sizes.classes))
 
     @property
     def draws(self) -> int:
-        """Uniforms of a row of `observe`."""
+        """Number of uniforms that one step of `observe` needs."""
         return self.sizes.stoch
 
     def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, Guess | None]:
-        """States [T, B, ..] and posteriors of observations, from an empty state.
+        """Return states [T, B, ..] and posteriors of a sequence of observations, from an empty state.
 
-        `action` [T, B, A], encoded, led to the row it is in; where `is_first` neither it nor anything before it
-        counts. `u` [T, B, S].
+        `tokens` [T, B, ..]: encoded observations. `action` [T, B, A], encoded, led to the observation of its row; where
+        `is_first` [T, B], it and everything before it is ignored. `u`: uniforms [T, B, S].
         """
         prepared, tokens = self.ahead(tokens, action, is_first)
         model_state = self.initial(tokens.shape[1])
@@ -207,65 +214,65 @@ class RSSM(nn.Module):
         return State(*(torch.stack(column) for column in zip(*states, strict=True))), Guess(torch.stack(log_probs))
 
     def ahead(self, tokens: Tensor, action: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-        """Everything that does not depend on the step before: prepared actions, projected tokens."""
+        """Compute what does not depend on the step before: (prepared actions, projected tokens)."""
         return self.cell.prepare(action * (~is_first).to(action.dtype)[..., None]), self.from_tokens(tokens)
 
     def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
-        """One step of `observe`, from the state before it; without uniforms the likeliest state."""
+        """Make one step of `observe` from the state before it; u None: the likeliest state."""
         prepared, tokens = self.ahead(tokens, action, is_first)
         next_deter = self.cell(before.forgotten(is_first), prepared)
         return self._state(next_deter, self._posterior(next_deter, tokens), u)
 
     def imagine(self, state: State, action: Tensor, u: Tensor | None) -> State:
-        """One step on without an observation, from uniforms [..., S]; without them the likeliest state."""
+        """Make one step without an observation, by the prior and uniforms u [..., S]; None: the likeliest state."""
         next_deter = self.cell(state, self.cell.prepare(action))
         return self._state(next_deter, self.foresee(next_deter), u)
 
     def _state(self, deter: Tensor, guess: Guess, u: Tensor | None) -> State:
-        """The state of a draw, or the likeliest one without uniforms."""
+        """Return deter with a drawn stoch, or with the likeliest one if u is None."""
         return State(deter, guess.mode(self.table) if u is None else guess.sample(u, self.table))
 
     def foresee(self, deter: Tensor) -> Guess:
-        """The prior."""
+        """Return the prior of stoch, given deter [..., D]."""
         return self._guess(self.prior(deter))
 
     def _posterior(self, deter: Tensor, tokens: Tensor) -> Guess:
-        """The posterior, from deter and the tokens' projection."""
+        """Return the posterior of stoch, given deter and projected tokens."""
         return self._guess(self.posterior(F.silu(self.posterior_norm(self.from_deter(deter) + tokens))))
 
     def _guess(self, logits: Tensor) -> Guess:
-        """Mixed with uniform chances, so that nothing is ever taken to be impossible."""
+        """Turn logits [..., S * C] into log-probabilities, mixed with a share `unimix` of uniform ones: none is 0."""
         probabilities = logits.unflatten(-1, (self.sizes.stoch, self.sizes.classes)).softmax(-1)
         return Guess(torch.log(probabilities * (1 - self.unimix) + self.unimix / self.sizes.classes))
 
 
 class DeterministicModel(RSSM):
-    """`stoch: 0`: the state is deter alone, nothing of it is drawn (as the deterministic model of Hafner et al. 2019).
+    """`stoch: 0`: the state is deter only, without randomness (as the deterministic model of Hafner et al. 2019).
 
-        predicted_t = cell(state_t-1, action_t-1)               and that is all of it in imagination
-        state_t = gated(predicted_t, f(predicted_t, tokens_t))  a second gated step where something is seen
+        predicted_t = cell(state_t-1, action_t-1)               in imagination this is the state
+        state_t = gated(predicted_t, f(predicted_t, tokens_t))  a second gated step if there is an observation
 
-    In the RSSM a KL divergence teaches the prior what the posterior saw; between two certain states there is none.
-    Instead an observation is withheld with chance WITHHELD while the model learns: then state_t is predicted_t, and the
-    observation, the reward and the end must follow from the prediction, over several steps where several are withheld.
-    An episode's first observation is never withheld: nothing foretells it. Acting always sees.
+    In the RSSM a KL divergence teaches the prior what the posterior saw; deterministic states have none. Instead, while
+    the model learns, each observation is withheld with probability WITHHELD_SHARE. Then state_t is predicted_t, and
+    observation, reward and end must be decoded from the prediction, over several steps if several are withheld.
+    The first observation of an episode is never withheld, as nothing predicts it. Acting withholds none.
     """
 
     def __init__(self, actions: int, tokens: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__(actions, tokens, sizes, unimix)
-        # a bias: else the first state of an observation of zeros is zero, and no weight could learn what it is worth
+        # with a bias; else an observation of zeros gives a first state of zeros, from which no weight could learn
         self.gates = nn.Linear(sizes.width, 3 * sizes.deter)
         self.gates_norm = RMSNorm(3 * sizes.deter)
 
     @property
     def draws(self) -> int:
-        """One, by which an observation is withheld or not."""
+        """One uniform for each step: whether the observation is withheld."""
         return 1
 
     def observe(self, tokens: Tensor, action: Tensor, is_first: Tensor, u: Tensor) -> tuple[State, None]:
-        """States of observations, some of which are withheld, and no guess."""
+        """Return states of observations, some of which are withheld by uniforms u [T, B, 1]; no posterior."""
         prepared, tokens = self.ahead(tokens, action, is_first)
-        is_seen = ((u[..., 0] >= WITHHELD) | is_first)[..., None]
+        is_seen = ((u[..., 0] >= WITHHELD_SHARE) | is_first)[..., None]
         model_state = self.initial(tokens.shape[1])
         states = []
         for t in range(len(tokens)):
@@ -276,22 +283,22 @@ class DeterministicModel(RSSM):
         return State(*(torch.stack(column) for column in zip(*states, strict=True))), None
 
     def recognise(self, before: State, action: Tensor, is_first: Tensor, tokens: Tensor, u: Tensor | None) -> State:
-        """One step on with an observation; it needs no uniforms."""
+        """Make one step with an observation; `u` is not used."""
         prepared, tokens = self.ahead(tokens, action, is_first)
         return before._replace(deter=self._corrected(self.cell(before.forgotten(is_first), prepared), tokens))
 
     def imagine(self, state: State, action: Tensor, u: Tensor | None) -> State:
-        """One step on without an observation; it needs no uniforms."""
+        """Make one step without an observation; `u` is not used."""
         return state._replace(deter=self.cell(state, self.cell.prepare(action)))
 
     def _corrected(self, predicted: Tensor, tokens: Tensor) -> Tensor:
-        """deter once the observation is seen, from the tokens' projection."""
+        """Return deter [..., D] corrected by the observation, given projected tokens."""
         x = F.silu(self.posterior_norm(self.from_deter(predicted) + tokens))
         return gated(predicted, *self.gates_norm(self.gates(x)).chunk(3, -1))
 
 
 class WorldModel(nn.Module):
-    """Senses, RSSM, and heads for the reward and for whether the episode goes on."""
+    """A complete world model: encoder and decoder, RSSM, heads for the reward and for "the episode goes on"."""
 
     def __init__(self, space: gym.Space, actions: int, sizes: ModelSizes, unimix: float) -> None:
         super().__init__()
@@ -305,5 +312,5 @@ class WorldModel(nn.Module):
         self.goes_on = nn.Sequential(dense(self.features, layer_width), nn.Linear(layer_width, 1))
 
     def expect(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The reward on arrival at states of these features, and the chance that the episode goes on there: [...]."""
+        """Return the expected reward on arrival at states with features [..., F], and P(the episode goes on); [...]."""
         return self.two_hot.mean(self.reward(features)), self.goes_on(features).squeeze(-1).sigmoid()

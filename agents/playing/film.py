@@ -1,4 +1,4 @@
-"""Episodes as videos, one file for each episode or one for all; a caption below the picture shows step and return."""
+"""Write episodes to video files, one for each episode or one for all, with step and return in a caption below."""
 
 import sys
 import time
@@ -13,14 +13,14 @@ import numpy as np
 from stride.utils.user_error import UserError
 from stride.utils.video_file import VideoFile, load_av
 
-NARROWEST = 320  # pixels; smaller pictures are shown larger, or their strip could not be read
+MIN_WIDTH = 320  # pixels; narrower pictures are enlarged, so that the caption can be read
 
 
 class Film:
-    """`with Film(paths, episodes, fps) as film: film.turn_to(0, picture); film.add(step, episode_return)`.
+    """Writes videos: `with Film(paths, episodes, fps) as film: film.turn_to(0, picture); film.add(step, return)`.
 
-    `paths` holds a path for each episode, or one for all. A file is complete or missing: an exception drops the
-    unfinished one, and those before it stay. On a terminal a line on stderr shows the progress.
+    `paths` has a path for each episode, or one for all. A file is complete or missing: an exception deletes the
+    unfinished file, and earlier ones stay. On a terminal, a line on stderr shows the progress.
     """
 
     def __init__(self, paths: Sequence[Path], episodes: int, fps: float, captions: bool = True) -> None:
@@ -32,17 +32,17 @@ class Film:
         self._video: VideoFile | None = None
         self._picture: Callable[[], np.ndarray]
         self._number = 0
-        self._printed = 0.0  # when the progress line was printed last
+        self._printed = 0.0  # time.monotonic() when the progress line was last printed
         self._terminal = sys.stderr.isatty()
 
     def __enter__(self) -> Self:
-        load_av()  # here, or the first episode would be played in vain
+        load_av()  # fail here if it is missing, before the first episode is played
         if self._captions:
             load_pillow()
         return self
 
     def turn_to(self, number: int, picture: Callable[[], np.ndarray]) -> None:
-        """Begin an episode with its first frame; `picture` gives the present one, uint8 [height, width, 3]."""
+        """Begin episode `number` (from 0) with its first frame; `picture()` gives the present one, uint8 [H, W, 3]."""
         self._number = number
         self._picture = picture
         path = self.paths[min(number, len(self.paths) - 1)]
@@ -53,7 +53,7 @@ class Film:
         self.add(0, 0.0)
 
     def add(self, step: int, episode_return: float) -> None:
-        """Add the picture of the world after this step."""
+        """Add the present picture of the environment, with a caption for this step and return so far."""
         assert self._video is not None
         caption = f"episode {self._number + 1}/{self.episodes}   step {step:,}   return {episode_return:,.6g}"
         frame = self._picture()
@@ -86,9 +86,9 @@ class Film:
 
 
 def captioned(frame: np.ndarray, caption: str) -> np.ndarray:
-    """uint8 [height, width, 3] with a light caption on a dark strip below it, enlarged where it is small."""
+    """Return the frame, uint8 [height, width, 3], with a caption strip below; narrow frames are enlarged first."""
     pillow = load_pillow()
-    enlargement = -(-NARROWEST // frame.shape[1])
+    enlargement = -(-MIN_WIDTH // frame.shape[1])
     picture = frame.repeat(enlargement, 0).repeat(enlargement, 1)
     width = picture.shape[1]
     font_size = max(12, width // 32)
@@ -104,7 +104,7 @@ def _font(size: int) -> Any:
 
 
 def load_pillow() -> Any:
-    """Pillow, or the line that says how to get it."""
+    """Import Pillow; UserError with the command that installs it, if it is missing."""
     try:
         import PIL.Image
         import PIL.ImageDraw

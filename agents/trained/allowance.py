@@ -1,6 +1,7 @@
-"""Memory for a network whose config came from elsewhere: its tensors may be as large as the weights that came with it.
+"""A limit of memory while a policy is built from a config that came from elsewhere, such as the Hub.
 
-Checked where torch makes a tensor, so whatever key or class of policy asks for it; a larger one is never made.
+A malicious or damaged config could ask for huge tensors. The weights that came with it show how large its tensors may
+be. The check is where torch makes a tensor, so it covers every config key and policy class; a larger one is never made.
 """
 
 import math
@@ -13,19 +14,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stride.utils.user_error import UserError
 
-SPARE = 16 << 20  # bytes of a tensor that is none of the weights: a rollout of one row, an optimizer's step
-TIMES = 16  # what may be made in all, for each byte of weights: targets, gradients, and what initialisation works with
+SPARE_BYTES = 16 << 20  # for tensors that are not weights, such as a rollout of one row
+MAX_BYTES_PER_BYTE = 16  # of all tensors made, for each byte of weights: target networks, work of initialisation
 
 
 class Allowance(TorchDispatchMode):
-    """Limits the tensors that are made while a policy is built; `owner` begins the line of the error."""
+    """Inside the `with` block, UserError if torch makes a tensor that is too large, or too many tensors.
+
+    `weights`: tensors by name, as read from a file. `obs_bytes`: of one observation. `owner`: begins the error line.
+    """
 
     def __init__(self, weights: Mapping[str, Tensor], obs_bytes: int, owner: str) -> None:
         super().__init__()
         storages = (tensor.untyped_storage() for tensor in weights.values() if isinstance(tensor, Tensor))
         sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}  # a view may claim more than it has
-        self.largest = max(sizes.values(), default=0) + obs_bytes + SPARE
-        self.remaining = TIMES * (sum(sizes.values()) + obs_bytes + SPARE)
+        self.largest = max(sizes.values(), default=0) + obs_bytes + SPARE_BYTES
+        self.remaining = MAX_BYTES_PER_BYTE * (sum(sizes.values()) + obs_bytes + SPARE_BYTES)
         self.owner = owner
 
     def __torch_dispatch__(
@@ -36,7 +40,7 @@ class Allowance(TorchDispatchMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        size = _size_of(args, kwargs) if str(func).startswith(MAKING) else 0
+        size = _size_of(args, kwargs) if str(func).startswith(MAKERS) else 0
         self.remaining -= size
         if size > self.largest or self.remaining < 0:
             raise UserError(
@@ -46,13 +50,14 @@ class Allowance(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-MAKING = tuple(f"aten.{name}" for name in (
+# operations of torch that make a new tensor
+MAKERS = tuple(f"aten.{name}" for name in (
     "empty", "new_empty", "zeros", "new_zeros", "ones", "new_ones", "full", "new_full", "rand", "arange", "eye",
 ))  # fmt: skip
 
 
 def _size_of(args: Sequence[object], kwargs: Mapping[str, object]) -> int:
-    """Bytes of the tensor that a call of MAKING makes."""
+    """Return the bytes of the tensor that a call of one of MAKERS makes: its shape, or the largest number given."""
     sizes = next((argument for argument in args if isinstance(argument, list | tuple)), None)
     numbers = [argument for argument in args if isinstance(argument, int | float) and not isinstance(argument, bool)]
     count = math.prod(sizes) if sizes is not None else int(max(numbers, default=0))

@@ -1,7 +1,7 @@
-"""Episodes to look at and episodes to count: one world watched step by step, or many side by side for their returns.
+"""Plays episodes with a trained policy: one, recorded step by step, or many at once for their returns only.
 
-Episode `number` of a seed is the same either way: worlds come in crowds of CROWD, each crowd with a seed of its own,
-and every world plays one episode. So the first five of a hundred are the five. No user interface here.
+Episode `number` of a seed is the same either way. Environments are reset in crowds of CROWD, each crowd with its own
+seed, and every environment plays one episode. So episodes 0 to 4 are the same alone and among a hundred.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,56 +26,56 @@ from stride.envs_gym.rendered import frame_of, frames_per_second, make_rendered
 from stride.utils.counter_rng import PLAY, WORLD, Key, integers
 from stride.utils.user_error import NumbersError
 
-CROWD = 32
-Frames = bool | Callable[[np.ndarray], None]  # stored, left out, or passed to a function as soon as they are drawn
+CROWD = 32  # environments side by side
+Frames = bool | Callable[[np.ndarray], None]  # True: store them; False: draw none; or a function that takes each
 
 
 @dataclass(frozen=True)
 class Episode:
-    """T steps of one world; data of instants has T + 1 rows, of which the last was not acted upon."""
+    """T steps of one environment. Data of observations has T + 1 rows; on the last one the policy did not act."""
 
     env_id: str
     seed: int
     number: int
     policy_mode: Mode
     frames: np.ndarray | None
-    """[T + 1, height, width, 3] uint8; None where nothing was drawn, or a function took them"""
+    """[T + 1, height, width, 3] uint8; None if nothing was drawn, or a function took the frames"""
     observations: Any
-    """[T + 1, ...] as the environment gave them; a dict of arrays where they are dicts"""
+    """[T + 1, ...] as the environment gave them; a dict of arrays if they are dicts"""
     encoded: Any
-    """[T + 1, ...] observations as the policy's first layer got them"""
+    """[T + 1, ...] observations as the first layer of the policy got them"""
     actions: np.ndarray
-    """[T, ...] as the environment took them"""
+    """[T, ...] in the environment's units"""
     policy_actions: np.ndarray
-    """[T, ...] as the policy gave them: integers from 0, or numbers of which [-1, 1] spans the bounds"""
+    """[T, ...] in the policy's units: integers from 0, or numbers where [-1, 1] stands for the bounds"""
     taken: np.ndarray
-    """[T, k]: the indices of the choices made among all `action_names`, or the numbers of the action"""
+    """[T, k] the action taken: indices into `action_names` of the k choices, or its k numbers"""
     action_names: tuple[str, ...]
-    """of the choices, or of the numbers"""
+    """names of all options of all choices, or of the numbers"""
     distribution: dict[str, np.ndarray]
-    """probability [T, choices], and q [T, choices] where a policy has it; or mean and std [T, numbers] in its units
+    """`probability` [T, options], and `q` [T, options] if the policy has it; or `mean` and `std` [T, numbers]
 
-    The policy's opinion, in every mode."""
+    In the policy's units, and always the policy's own, even if actions were random."""
     entropy: np.ndarray
-    """[T]"""
+    """[T] of the distribution, in nats"""
     values: np.ndarray | None
-    """[T + 1]; None without a critic"""
+    """[T + 1] V of each observation; None without a critic"""
     saliency: Saliency | None
-    """tensors [T, ...]; None where it was not asked for, or nothing has a gradient"""
+    """arrays [T, ...]; None if not requested, or if no part of the observation has gradients"""
     states: tuple[Tree, ...] | None
-    """T + 1 states of a world model, for `dream`; None without one"""
+    """T + 1 states of the world model, for `dream`; None without one"""
     moved: np.ndarray | None
-    """[T] how far each step took what the policy remembers: the norm of the change; None where that means nothing"""
+    """[T] how much each step changed the policy's memory: the norm of the change; None if it has no such memory"""
     attention: np.ndarray | None
-    """[T, steps] how much it looked at the present step and at each before it, newest first; None without attention"""
+    """[T, steps] attention weights of the present step and of those before it, newest first; None without attention"""
     rewards: np.ndarray
-    """[T] float64, raw"""
+    """[T] float64, as the environment gave them"""
     terminated: bool
     truncated: bool
     reason: str
     """how it ended, in words"""
     infos: tuple[dict[str, Any], ...]
-    """T + 1, plain data"""
+    """T + 1 infos of the environment, as plain data"""
     fps: float
 
     @property
@@ -88,7 +88,7 @@ class Episode:
 
 
 class EpisodeStep(NamedTuple):
-    """One step of an episode while it is played; `obs` and `info` are those that were acted upon."""
+    """One step of an episode while it is played; `obs` and `info` are those before the action."""
 
     step: int
     obs: Any
@@ -104,7 +104,7 @@ class EpisodeStep(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The return and length of an episode, without its steps."""
+    """Return and length of an episode that was played without a record of its steps."""
 
     number: int
     episode_return: float
@@ -112,20 +112,20 @@ class Counted(NamedTuple):
 
 
 def start_of(seed: int, number: int) -> EpisodeStart:
-    """The start of episode `number` (from 0) of a seed."""
+    """Return how episode `number` (from 0) of a seed begins: its crowd's seed, and its place in the crowd."""
     return EpisodeStart(integers(Key(seed, PLAY, 0, number // CROWD), 1, 1 << 32)[0], number % CROWD)
 
 
 def play_episodes(
     loaded: LoadedRun, episodes: int, seed: int = 0, policy_mode: str = "greedy", max_steps: int | None = None
 ) -> Iterator[Counted]:
-    """Returns and lengths of episodes 0, 1, .. of a seed, by many worlds at once, in their order.
+    """Yield raw returns and lengths of episodes 0, 1, .. of a seed, in order, played by up to CROWD environments.
 
-    Returns are raw. An episode has the same numbers as one recorded of its number. NumbersError where anything that
-    would count is non-finite: then not even the sound episodes of its crowd are returned.
+    Each equals the episode that `record_episode` records under its number. NumbersError if a number is non-finite; then
+    the other episodes of that crowd are not returned either.
     """
     config, mode = loaded.config, check_mode(policy_mode)
-    if max_steps is not None:  # as a shorter time limit: worlds side by side cannot be stopped one by one
+    if max_steps is not None:  # as a shorter time limit, since environments side by side cannot be stopped one by one
         time_limit = env_info(config).max_episode_steps
         config = replace(config, max_episode_steps=min(max_steps, time_limit or max_steps))
     for first_number in range(0, episodes, CROWD):
@@ -153,10 +153,10 @@ def record_episode(
     number: int = 0,
     saliency: bool = False,
 ) -> Episode:
-    """Episode `number` of a seed, with everything about it; gradients, which cost time, if `saliency`.
+    """Play and record episode `number` (from 0) of a seed; with `saliency` also gradients, which cost time.
 
-    Worlds, draws and so the return are those that `play_episodes` counts under this number. Non-finite numbers
-    stay as they came (`check_numbers` checks them); errors of the environment become an EnvError.
+    Environment, random draws and return are those of `play_episodes` for this number. Non-finite numbers stay as they
+    are (`check_numbers` checks them). Errors of the environment become an EnvError.
     """
     mode = check_mode(policy_mode)
     env = make_rendered(loaded.config, "rgb_array" if frames else None)
@@ -177,7 +177,7 @@ def record(
     frames: Frames = True,
     saliency: bool = False,
 ) -> Episode:
-    """Record an episode from any start, in an environment that is open already and stays open."""
+    """Record an episode from any start, in an environment that the caller opened and closes."""
     pictures: list[np.ndarray] = []
     take_frame = frames if callable(frames) else pictures.append
 
@@ -193,8 +193,8 @@ def record(
     opinions = [step.opinion for step in steps]
     saliencies = [step.saliency for step in steps if step.saliency is not None]
     policy_actions = np.stack([step.choice.policy_action for step in steps])
-    # one more than there were choices: the last observation is judged, and not acted upon
-    instants = [*opinions, player.explain(last_step.next_obs)]
+    # T + 1 opinions: the last observation has no action
+    all_opinions = [*opinions, player.explain(last_step.next_obs)]
     return Episode(
         env_id=config.env_id,
         seed=start.seed,
@@ -202,16 +202,16 @@ def record(
         policy_mode=mode,
         frames=np.stack(pictures) if pictures else None,
         observations=stack([*(step.obs for step in steps), last_step.next_obs]),
-        encoded=stack([opinion.encoded for opinion in instants]),
+        encoded=stack([opinion.encoded for opinion in all_opinions]),
         actions=np.asarray([step.choice.action for step in steps]),
         policy_actions=policy_actions,
         taken=player.taken(policy_actions),
         action_names=player.action_names(config.spec),
         distribution=stack([opinion.distribution for opinion in opinions]),
         entropy=np.array([opinion.entropy for opinion in opinions], np.float32),
-        values=None if opinions[0].value is None else np.array([opinion.value for opinion in instants], np.float32),
+        values=None if opinions[0].value is None else np.array([opinion.value for opinion in all_opinions], np.float32),
         saliency=stack_saliency(saliencies),
-        states=None if opinions[0].state is None else tuple(opinion.state for opinion in instants),
+        states=None if opinions[0].state is None else tuple(opinion.state for opinion in all_opinions),
         moved=None if steps[0].choice.moved is None else np.array([step.choice.moved for step in steps], np.float32),
         attention=None if opinions[0].attention is None else stack([opinion.attention for opinion in opinions]),
         rewards=np.array([step.reward for step in steps], np.float64),
@@ -233,7 +233,10 @@ def episode_steps(
     opened: Callable[[], None] | None = None,
     saliency: bool = False,
 ) -> Iterator[EpisodeStep]:
-    """Play one episode in `env`; `steer` acts instead of the player, `opened` is called once the episode has begun."""
+    """Play one episode in `env`, and yield each step; stop after `max_steps` steps (None: when the episode ends).
+
+    `steer`: a function whose result is the action, in place of the player's. `opened`: called after the reset.
+    """
     player.reset(start)
     blame = Blame(env.spec.id if env.spec else str(env))
     with blame:
@@ -244,26 +247,26 @@ def episode_steps(
     is_over = False
     while not is_over:
         opinion = player.explain(obs)
-        causes = player.saliency(obs, mode) if saliency else None
+        gradients = player.saliency(obs, mode) if saliency else None
         choice = player.choose(obs, mode)
         if steer is not None:
             choice = choice._replace(action=steer())
-        with blame:  # environments may go on writing into what they returned, hence copies
+        with blame:  # a copy, as environments may later overwrite what they returned
             next_obs, reward, terminated, truncated, next_info = deepcopy(env.step(choice.action))
         terminated = bool(terminated)
         truncated = bool(truncated) and not terminated
         number += 1
         is_over = terminated or truncated or number == max_steps
         yield EpisodeStep(
-            number, obs, info, opinion, causes, choice, float(reward), terminated, truncated, next_obs, next_info
+            number, obs, info, opinion, gradients, choice, float(reward), terminated, truncated, next_obs, next_info
         )
         obs, info = next_obs, next_info
 
 
 def dream(player: Player, episode: Episode, step: int, steps: int) -> Dream | None:
-    """Imagine the future from an instant, up to `steps` on, under the actions really taken from there.
+    """Let the world model imagine up to `steps` steps from step `step` of an episode, with the actions really taken.
 
-    None where it does not dream, and at the end, where no action follows.
+    None without a world model, and after the last action.
     """
     if episode.states is None:
         return None
@@ -271,16 +274,16 @@ def dream(player: Player, episode: Episode, step: int, steps: int) -> Dream | No
 
 
 def check_numbers(step: EpisodeStep, episode_return: float, env_id: str, number: int) -> None:
-    """NumbersError where a step has a number that is non-finite in 32 bits, as worlds side by side store it."""
+    """NumbersError if a number of this step is non-finite in float32, as environments side by side store it."""
     values = {"observation": step.obs, "reward": step.reward}
-    if step.terminated or step.truncated:  # else the next observation is checked when it is acted upon
+    if step.terminated or step.truncated:  # otherwise the next step checks it
         values["last observation"] = step.next_obs
     if problem := first_non_finite({**values, "return": episode_return}):
         raise NumbersError(f"{env_id}: {problem} at step {step.step} of episode {number + 1}; no episode counts")
 
 
 def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
-    """How the episode ended, in words."""
+    """Return how the episode ended, in words."""
     limit = env.spec.max_episode_steps if env.spec else None
     if last.terminated:
         return f"terminated by the environment at step {last.step}"
@@ -290,7 +293,7 @@ def reason(last: EpisodeStep, env: gymnasium.Env) -> str:
 
 
 def stack_saliency(steps: list[Saliency]) -> Saliency | None:
-    """The saliencies of an episode's steps as one; None where there are none."""
+    """Join the saliencies of an episode's steps to arrays [T, ...]; None if there are none."""
     if not steps:
         return None
     actions, values = zip(*steps, strict=True)
@@ -298,7 +301,7 @@ def stack_saliency(steps: list[Saliency]) -> Saliency | None:
 
 
 def stack(trees: Sequence[object]) -> Any:
-    """A list of trees as a tree of arrays; tuples become dicts of "0", "1", .."""
+    """Join T trees of one form to one tree of arrays [T, ...]; tuples become dicts with keys "0", "1", .."""
     values: list[Any] = list(trees)
     first = values[0]
     if isinstance(first, Mapping | tuple):
@@ -308,7 +311,7 @@ def stack(trees: Sequence[object]) -> Any:
 
 
 def json_data(value: object) -> Any:
-    """The info of an environment as numbers, texts, lists and dicts, whatever it holds."""
+    """Turn an environment's info into numbers, texts, lists and dicts, for JSON; other objects become their str()."""
     if isinstance(value, Mapping):
         return {str(key): json_data(element) for key, element in value.items()}
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""From a run on disk to an agent that plays: the only module of the product that deserializes.
+"""Loads a run from disk as an agent that plays. It is the only module of the product that deserializes files.
 
     agent = load_run("@last").agent
     action = agent.act(obs)
 
-Files are data from outside: plain tensors only, checked against the network that the run's config builds.
+Files are outside data: only plain tensors are read, and they must fit the network that the run's config builds.
 """
 
 import io
@@ -45,25 +45,25 @@ from stride.utils.wings import load_wing
 
 __all__ = ["LINKS", "LoadedRun", "build_player", "list_checkpoints", "load_run", "read_checkpoint"]
 
-NUMBER = 8  # bytes of the largest type of number in an observation
-POLICY = "policy."  # the prefix of the policy's tensors in an agent's state_dict
+MAX_NUMBER_BYTES = 8  # of one number in an observation
+PREFIX = "policy."  # the prefix of the policy's tensors in an agent's state_dict
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run, and one of its checkpoints as a player."""
+    """A run, with one of its checkpoints loaded as an agent that plays."""
 
     run: RunDir
     config: Config
     agent: Player
     checkpoint: str
-    """The file's name, such as epoch=40, whatever link led to it."""
+    """The file's name, such as epoch=40, also if it was loaded as `best` or `last`."""
     progress: dict[str, int]
-    """The clock of the checkpoint: env_steps, iterations, updates."""
+    """The counters of the checkpoint: env_steps, iterations, updates."""
     facts: dict[str, Any]
     """config.json: goal, status, versions, and later the outcome."""
     notes: tuple[str, ...] = ()
-    """Deviations from the request, one line each."""
+    """How this differs from what was requested, one line each."""
 
     @property
     def path(self) -> Path:
@@ -72,7 +72,7 @@ class LoadedRun:
 
     @property
     def id(self) -> str:
-        """The name by which every command finds it."""
+        """The name by which every command finds the run."""
         return self.run.id
 
     @property
@@ -85,33 +85,33 @@ class LoadedRun:
         """metrics.csv as a pandas.DataFrame, or a list of dicts where there is no pandas; read anew each time."""
         metric_rows = read_csv(self.run.metrics_csv)
         try:
-            import pandas  # an extra of the user's, and half a second
+            import pandas  # an optional package, and its import takes half a second
         except ImportError:
             return metric_rows
         return pandas.DataFrame(metric_rows)
 
     @property
     def goal(self) -> float | None:
-        """The mean return that counts as solved."""
+        """The mean return that counts as solved; None if there is none."""
         return finite(self.facts.get("goal"))
 
     def make_envs(self, num_envs: int) -> VecEnv:
-        """Fresh worlds of the run, side by side."""
+        """Make new environments of the run, `num_envs` side by side."""
         return make_envs(self.config, num_envs)
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
-        """A fresh Gymnasium environment of the run."""
+        """Make a new Gymnasium environment of the run."""
         return make_rendered(self.config, render_mode)
 
 
 def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[str] = ()) -> LoadedRun:
-    """The run `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
+    """Load the run that `selector` names (as RunDir.find, or hub:user/repo) at `checkpoint`: best, last or epoch=NN.
 
-    Code that a run from elsewhere (the Hub, a path) names is not imported, except the modules in `trust`.
+    If a run comes from elsewhere (the Hub, a path), code that it names is not imported, except modules in `trust`.
 
-    Reads only: no lock is taken, nothing of the run changes. A run may be in training: its files are always complete.
-    Where `best` or `last` is damaged the one before it is taken, and `notes` says so. UserError, one line, for anything
-    that is missing, damaged, of another config, or more than plain data. The agent plays; it cannot continue to learn.
+    Nothing of the run is changed, and no lock is taken. The run may still be training: its files are always complete.
+    If `best` or `last` is damaged, the checkpoint before it is taken, and `notes` says so. UserError, one line, if
+    anything is missing, damaged, of another config, or more than plain data. The agent plays; it cannot learn further.
     """
     if names_published(selector):
         return _load_published(selector, checkpoint, trust)
@@ -136,20 +136,21 @@ def load_run(selector: str = "@last", checkpoint: str = "best", trust: Sequence[
 
 
 def to_play(config: Config, trained_on: object = "") -> Config:
-    """The config with which a run is played on any machine, whatever it was trained on: `trained_on` is the backend."""
-    # Gymnasium's own worlds, which can be drawn: so the episodes that are watched are those that are counted
+    """Return the config for playing a run on any machine; `trained_on`: the env_backend of its training."""
+    # Gymnasium's own environments can be drawn, so with them episodes watched and counted are the same
     import_module(config.env_id)
     world = WORLDS.get(config.env_id)
     if trained_on == "fast" and world is not None and world.draws_itself:
-        plain, compiled = (gymnasium.registry[name].entry_point for name in (world.env_id, fast_id(world.env_id)))
-        if plain != compiled:  # the plain id is that of an installed package, which shows its worlds otherwise
+        ids = (world.env_id, fast_id(world.env_id))
+        plain_entry, compiled_entry = (gymnasium.registry[name].entry_point for name in ids)
+        if plain_entry != compiled_entry:  # the plain id is an installed package's, which draws it differently
             config = replace(config, env_id=fast_id(world.env_id))
     backend = config.env_backend if backend_gym.why_not(config) else "gym"
     return replace(config, env_backend=backend, device="cpu", engine="eager")
 
 
 def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> LoadedRun:
-    """The one checkpoint that a repository on the Hub holds, pinned to the commit it was read at."""
+    """Load the only checkpoint of a repository on the Hub; the result's notes name the commit that was read."""
     published = load_wing("hub").fetch(selector, trusting(trust))
     facts = published.facts
     name = str(facts["checkpoint"])
@@ -165,7 +166,7 @@ def _load_published(selector: str, checkpoint: str, trust: Sequence[str]) -> Loa
 
 
 def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
-    """The checkpoint behind best, last or epoch=NN and what it holds; a run in training may thin them out meanwhile."""
+    """Read the checkpoint `name`: best, last or epoch=NN. Tries 3 times, as a training run may delete it meanwhile."""
     for _ in range(3):
         chosen = checkpoint_set.select(run.checkpoints, name, run.id)
         if run_files.exists(chosen.path):
@@ -174,12 +175,12 @@ def open_checkpoint(run: RunDir, name: str) -> tuple[Chosen, dict[str, Any]]:
 
 
 def list_checkpoints(run: RunDir) -> list[str]:
-    """`epoch=NN` of every checkpoint, in order."""
+    """Return the names epoch=NN of all checkpoints, in order."""
     return checkpoint_set.epochs(run.checkpoints)
 
 
 def plain_data(data: bytes, sender: str) -> dict[str, Any]:
-    """What another process of the same training has packed; no more than data is read."""
+    """Unpack bytes from another process of the same training; UserError, naming `sender`, if not plain data."""
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except UnpicklingError as error:
@@ -188,8 +189,10 @@ def plain_data(data: bytes, sender: str) -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's plain data on the CPU; a file that differs from its sidecar, is damaged, or holds more than data,
-    is refused in one line before anything is read from it."""
+    """Return a checkpoint's plain data, on the CPU.
+
+    UserError, one line, if the file differs from its sidecar, is damaged, or contains more than plain data.
+    """
     if damage := checkpoint_set.fault(path):
         raise UserError(f"{path} {damage}")
     try:
@@ -202,8 +205,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} has more than plain data and was not loaded") from error
     except UserError:
         raise
-    # torch.load has no error of its own for a damaged file: its zip reader and its unpickler fail by any error where
-    # the bytes are invalid. Nothing but the reading runs here, so no fault of ours is hidden
+    # torch.load has no special error for a damaged file: its zip reader and unpickler may raise any error. Only the
+    # reading runs in this block, so no error of our own code is hidden
     except Exception as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(state, dict):
@@ -212,16 +215,19 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _weights_and_clock(state: dict[str, object], path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """The policy's tensors by name, and the clock."""
+    """Return the policy's tensors by name, and the counters; UserError if the state is not an agent's."""
     tensors, stride = state.get("state_dict"), state.get("stride")
     if not isinstance(tensors, dict) or not isinstance(stride, dict) or not isinstance(stride.get("progress"), dict):
         raise UserError(f"{path} is not a checkpoint of Stride")
-    weights = {name.removeprefix(POLICY): value for name, value in tensors.items() if name.startswith(POLICY)}
+    weights = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
     return weights, dict(stride["progress"])
 
 
 def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> Player:
-    """A player of one world with these weights (the policy's state_dict), which must fit its config exactly."""
+    """Build a player of one environment with these weights (a policy's state_dict); UserError unless they fit.
+
+    `owner`: begins error messages, such as "run-id, epoch=40".
+    """
     env = make_rendered(config, None)
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
@@ -230,12 +236,12 @@ def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> P
     if isinstance(single, RolloutConfig | QLearningConfig):
         single = replace(single, n_steps=1)
     if isinstance(single, RolloutConfig):
-        single = replace(single, batch_size=1.0)  # a policy with a memory takes no less than a world
+        single = replace(single, batch_size=1.0)  # one environment is the least for a policy with a memory
     if isinstance(single, PPOConfig | PQNConfig):
-        single = replace(single, exploration=None)  # of the training alone
+        single = replace(single, exploration=None)  # only training needs it
     if isinstance(single, ReplayConfig):
         single = replace(single, buffer_size=1, train_freq=1, replay_storage="ram")  # nothing will be stored
-    with Allowance(weights, spaces.flatdim(observation_space) * NUMBER, owner):
+    with Allowance(weights, spaces.flatdim(observation_space) * MAX_NUMBER_BYTES, owner):
         built_policy = make_agent(single, envs).policy
     envs.close()
     _check_fit(built_policy.state_dict(), weights, owner)
@@ -244,7 +250,7 @@ def build_player(config: Config, weights: Mapping[str, Tensor], owner: str) -> P
 
 
 def _check_fit(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], owner: str) -> None:
-    """UserError for the first name or shape that differs."""
+    """UserError for the first tensor whose name, shape or dtype differs."""
     consequence = "so weights and config do not match"
     for name in expected.keys() - weights.keys():
         raise UserError(f"{owner}: tensor {name} is missing, {consequence}")

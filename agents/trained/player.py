@@ -1,4 +1,7 @@
-"""A policy facing one world of the raw environment: its observations in, its actions out. No stepping here."""
+"""Player: a trained policy for one environment, from the environment's own observations to its own actions.
+
+It does not step the environment; agents/trained/episode.py does. Letters in shapes: N rows, T steps, H imagined steps.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,14 +23,14 @@ from stride.envs_gym.spaces import actions, first_options, observation_space, ob
 from stride.utils.counter_rng import PLAY, Key, normal, uniforms
 from stride.utils.user_error import UserError, nearest
 
-Mode = Literal["greedy", "sampled", "random"]  # how a player chooses: most likely, by its policy's chances, blindly
+Mode = Literal["greedy", "sampled", "random"]  # likeliest action, drawn from the policy, or uniformly random
 
 
 class RandomPolicy(Policy):
-    """Any action that the observation's mask allows with equal chance; unbounded numbers are standard normal."""
+    """All actions that the mask allows are equally likely; numbers without bounds are standard normal."""
 
     counts: list[int]
-    """options of each choice"""
+    """number of options of each choice"""
 
     def __init__(self, action_space: Space[object]) -> None:
         super().__init__()
@@ -54,7 +57,7 @@ class RandomPolicy(Policy):
 
 
 def pick_allowed(mask: Tensor, u: Tensor) -> Tensor:
-    """One of the options that `mask` [N, options] allows, or of all where it allows none, by a uniform each [N]."""
+    """Draw one of the options in `mask` [N, options] (of all if it allows none), by uniforms u [N]. -> int64 [N]"""
     allowed = mask | ~mask.any(1, keepdim=True)
     allowed_count = allowed.sum(1)
     choice_rank = (u * allowed_count).long().minimum(allowed_count - 1)
@@ -62,39 +65,40 @@ def pick_allowed(mask: Tensor, u: Tensor) -> Tensor:
 
 
 class EpisodeStart(NamedTuple):
-    """Where an episode begins: world `world` of worlds that were reset with `seed`, drawing for `purpose`."""
+    """What an episode's random numbers follow from: it is environment `world` of several reset with `seed`."""
 
     seed: int
     world: int = 0
     purpose: int = PLAY
+    """of the policy's draws, a constant of utils/counter_rng.py"""
 
 
 class ChosenAction(NamedTuple):
-    """An action, as the environment takes it and as the policy gave it."""
+    """An action, in the environment's units and in the policy's."""
 
     action: Any
     policy_action: np.ndarray
     moved: float | None
-    """how far this step took what the policy remembers; None where that means nothing"""
+    """how much this step changed the policy's memory; None if it has no such memory"""
 
 
 class Opinion(NamedTuple):
-    """An Explanation of one world, as arrays of its own."""
+    """An Explanation (agents/experience/nouns.py) of one observation, as arrays without the dimension N."""
 
     encoded: Any
     distribution: dict[str, np.ndarray]
     entropy: float
     value: float | None
     state: Tree = None
-    """as tensors: for the policy alone, to dream from"""
+    """tensors of a world model's state, from which `dream` starts"""
     attention: np.ndarray | None = None
 
 
 class Player:
-    """Owns the carry and the draws of one episode; refers to the policy, whose weights may go on changing.
+    """A trained policy that plays one episode at a time: call `reset` when an episode begins, then `act` in each step.
 
-    `act` is all one needs, and `reset` where an episode begins. It draws what the Collector draws for the same world,
-    so that an episode watched is the episode counted.
+    It owns the policy's memory (the carry) and the random draws of the episode. They equal the Collector's for the same
+    environment, so that an episode watched is the episode counted. The policy is not copied: its weights may change.
     """
 
     def __init__(self, policy: Policy, raw_observation_space: Space[object], raw_action_space: Space[object]) -> None:
@@ -110,40 +114,40 @@ class Player:
         self.reset()
 
     def reset(self, start: EpisodeStart = EpisodeStart(0)) -> None:  # noqa: B008  # a NamedTuple does not change
-        """Begin an episode: an empty carry, and the draws of this start. The environment is reset by the caller."""
+        """Begin an episode: empty the carry, and use the draws of this start. The caller resets the environment."""
         self._start = start
         self._calls = 0
         copy_into(self._carry, self.policy.initial(1))
-        self._is_first = torch.ones(1, dtype=torch.bool)  # written in place: its inference would stick to a new one
+        self._is_first = torch.ones(1, dtype=torch.bool)  # `choose` writes into it, in inference mode
 
     def act(self, obs: object, greedy: bool = True) -> Any:
-        """The environment's own action for its own observation, one of a single world, in its units and dtype.
+        """Return the action for one observation of the environment, in the environment's units and dtype.
 
-        Takes the carry one step on, so it is called once per step; ValueError or TypeError where the observation does
-        not fit the space the run was trained on.
+        Call it once per step, because it advances the carry. ValueError or TypeError if the observation does not fit
+        the space that the run was trained on.
         """
         return self.choose(obs, "greedy" if greedy else "sampled").action
 
     @torch.inference_mode()
     def predict(self, batch: Any) -> np.ndarray:
-        """The greedy actions [N, ...] for N observations of the environment, as it takes them; nothing advances.
+        """Return greedy actions [N, ...] for N observations, in the environment's units; the episode does not advance.
 
-        `batch` is an array [N, ...], a dict or tuple of arrays as the space has them, or a list of N observations.
-        UserError where they do not fit the space, or where the policy remembers: `act` goes through its episodes.
+        `batch` is an array [N, ...], a dict or tuple of arrays like the space, or a list of N observations. UserError
+        if they do not fit the space, or if the policy has a memory; then use `act` for each step.
         """
         _, _, act = self._first_answers(batch)
         return np.asarray(self._actions.convert(act.action.numpy()), self._dtype)
 
     @torch.inference_mode()
     def value(self, batch: Any) -> np.ndarray | None:
-        """The expected return [N] from N observations on; None where the policy estimates none: SAC, no critic."""
+        """Return the expected return [N] from N observations on; None if the policy estimates none (SAC, no critic)."""
         obs, carry, _ = self._first_answers(batch)
         is_first = torch.ones(len(leaves(obs)[0]), dtype=torch.bool)
         expected_return = self.policy.explain(obs, carry, is_first).value
         return None if expected_return is None else expected_return.numpy().copy()
 
     def _first_answers(self, batch: Any) -> tuple[Obs, Tree, Act]:
-        """A batch as the policy sees it, the carry before, and its greedy answer; as if an episode began with each."""
+        """Return (batch as the policy reads it, empty carry, greedy Act), as if each observation began an episode."""
         obs = batch_of(self._raw_space, batch)
         row_count = len(leaves(obs)[0])
         empty_carry = self.policy.initial(row_count)
@@ -155,22 +159,22 @@ class Player:
 
     @torch.inference_mode()
     def choose(self, obs: object, mode: Mode) -> ChosenAction:
-        """Act, and take the carry on to the next step."""
+        """Choose an action, and advance the carry to the next step."""
         policy_act = self._answer(obs, mode)
         self._calls += 1
         next_carry = policy_act.carry
-        if mode == "random":  # the policy follows actions that are not its own: its opinions are of the real episode
+        if mode == "random":  # the carry follows the actions really taken, so that opinions are about this episode
             next_carry = self.policy.follow(self._obs, self._carry, self._is_first, policy_act.action)
-        moved = self.policy.moved(self._carry, next_carry)
+        change = self.policy.moved(self._carry, next_carry)
         copy_into(self._carry, next_carry)
         self._is_first.fill_(False)
         policy_action = policy_act.action.numpy()
-        distance = None if moved is None else moved.item()
+        distance = None if change is None else change.item()
         return ChosenAction(self._actions.convert(policy_action)[0], policy_action[0], distance)
 
     @torch.inference_mode()
     def explain(self, obs: object) -> Opinion:
-        """The policy's opinion of this observation; nothing advances."""
+        """Return the policy's opinion of this observation; the episode does not advance."""
         self._write(0, obs)
         explanation = self.policy.explain(self._obs, self._carry, self._is_first)
         state_value = explanation.value
@@ -186,9 +190,9 @@ class Player:
 
     @torch.inference_mode()
     def dream(self, state: Tree, policy_actions: np.ndarray) -> Dream | None:
-        """Imagine the future [H, ...] from an opinion's state under actions [H, ...]; nothing advances.
+        """Let the world model imagine H steps from an opinion's state with these actions [H, ...], in policy units.
 
-        None where it does not dream, or there is no action.
+        Returns tensors [H, ...]; None without a world model, or if there are no actions. The episode does not advance.
         """
         if state is None or not len(policy_actions):
             return None
@@ -200,18 +204,18 @@ class Player:
         return Dream(self._raw(tree_map(lambda x: x[0], dream.obs)), dream.reward[0], dream.goes_on[0], dream_value)
 
     def _raw(self, obs: Obs) -> Obs:
-        """An observation with integers counted as the environment counts them."""
+        """Add the first value of each discrete space, so that integers are as the environment counts them."""
         if isinstance(obs, dict):
             return {name: x + self._firsts[name] if name in self._firsts else x for name, x in obs.items()}
         return obs + self._firsts[""] if self._firsts else obs
 
     def saliency(self, obs: object, mode: Mode) -> Saliency | None:
-        """The saliency of its choice in this mode and of its value; nothing advances."""
+        """Return the saliency of the choice in this mode, and of V; the episode does not advance."""
         taken = torch.from_numpy(self.taken(self._answer(obs, mode).action.numpy())[0])
         return saliency(self.policy, self._obs, self._carry, self._is_first, taken)
 
     def taken(self, policy_actions: np.ndarray) -> np.ndarray:
-        """[T, ...] -> [T, k]: indices of the choices made among all `action_names`, or the action's numbers."""
+        """[T, ...] -> [T, k]: indices of the k choices in `action_names`, or the action's k numbers."""
         action_rows = policy_actions.reshape(len(policy_actions), -1)
         if isinstance(self._actions.space, spaces.MultiDiscrete):
             return action_rows + np.cumsum([0, *self._actions.space.nvec[:-1]])
@@ -219,18 +223,18 @@ class Player:
 
     @torch.inference_mode()
     def _answer(self, obs: object, mode: Mode) -> Act:
-        """The answer to this observation, with the draws of the next step."""
+        """Return the policy's answer to this observation, with the random draws of the next step."""
         self._write(0, obs)
         policy, (seed, world, purpose) = self.policy_of(mode), self._start
         noise = uniforms(Key(seed, purpose, 0, self._calls + 1), (world + 1, policy.draws))[world:]
         return policy.act(self._obs, self._carry, self._is_first, noise, mode == "greedy")
 
     def policy_of(self, mode: Mode) -> Policy:
-        """The policy that answers in a mode."""
+        """Return the policy that acts in this mode."""
         return self._random if mode == "random" else self.policy
 
     def action_names(self, spec: Spec) -> tuple[str, ...]:
-        """Names of the choices or numbers of an action, from the spec, else numbers."""
+        """Return names of an action's options or numbers: from the spec if it has them, else "0", "1", .."""
         space = self._actions.space
         if isinstance(space, spaces.MultiDiscrete):
             return tuple(f"{index}: {choice}" for index, count in enumerate(space.nvec) for choice in range(count))
@@ -240,14 +244,14 @@ class Player:
 
 
 def _only_world(tree: Tree) -> Any:
-    """The only world of a tensor, or of a dict of them, as copied arrays."""
+    """Return row 0 of a tensor [1, ...], or of each tensor in a dict, as copied arrays."""
     if isinstance(tree, dict):
         return {name: _only_world(tensor) for name, tensor in tree.items()}
     return tree[0].numpy().copy()
 
 
 def check_mode(mode: str) -> Mode:
-    """The mode itself; UserError where there is none of that name."""
+    """Return the mode itself; UserError, with the nearest name, if it does not exist."""
     mode_names = get_args(Mode)
     if mode not in mode_names:
         raise UserError(f"unknown policy mode {mode!r}{nearest(mode, mode_names)} (known: {', '.join(mode_names)})")
@@ -255,7 +259,7 @@ def check_mode(mode: str) -> Mode:
 
 
 def batch_of(space: Space[object], batch: Any) -> Obs:
-    """N observations of the original `space` as the policy sees them; UserError where they are not of it."""
+    """Convert N observations of the environment's `space` to the policy's; UserError if they do not fit the space."""
     batch_rows = rows_of(space, batch)
     obs = zeros(observation_space(space), len(batch_rows))
     write = observation_writer(space, obs)
@@ -268,20 +272,21 @@ def batch_of(space: Space[object], batch: Any) -> Obs:
 
 
 def rows_of(space: Space[object], batch: Any) -> Sequence[Any]:
-    """The N observations of a batch, whose parts may be arrays [N, ...]; UserError where it is no batch."""
+    """Split a batch, whose parts may be arrays [N, ...], into N observations; UserError if it is not a batch."""
     if isinstance(space, spaces.Dict) and isinstance(batch, Mapping):
         if missing := space.spaces.keys() - batch.keys():
             raise UserError(f"the batch has no {', '.join(map(repr, sorted(missing)))}")
         columns = {key: rows_of(child, batch[key]) for key, child in space.spaces.items()}
-        return [dict(zip(columns, row, strict=True)) for row in _together([*columns.values()])]
+        return [dict(zip(columns, row, strict=True)) for row in _zip_rows([*columns.values()])]
     if isinstance(space, spaces.Tuple) and isinstance(batch, tuple) and len(batch) == len(space.spaces):
-        return _together([rows_of(child, column) for child, column in zip(space.spaces, batch, strict=True)])
+        return _zip_rows([rows_of(child, column) for child, column in zip(space.spaces, batch, strict=True)])
     if isinstance(batch, list | tuple) or (isinstance(batch, np.ndarray) and batch.ndim):
         return cast(Sequence[Any], batch)
     raise UserError(f"a batch is N observations, [N, ...], not a single {type(batch).__name__}")
 
 
-def _together(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+def _zip_rows(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Return the rows of columns; UserError if their lengths differ."""
     counts = sorted({len(column) for column in columns})
     if len(counts) > 1:
         raise UserError(f"the parts of the batch have {' and '.join(map(str, counts))} rows")

@@ -1,4 +1,4 @@
-"""The first tensor in which two runs differ: in checkpoints that both have, in the order in which they were written."""
+"""Finds the first tensor in which two runs differ, in the checkpoints that both have, from the oldest on."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,14 @@ from stride.agents.trained.loading import read_checkpoint
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
 
-DEEPEST = 12  # dictionaries and lists within one another
+MAX_DEPTH = 12  # levels of nested dicts and lists
 
 
 def first_tensor(first: RunDir, second: RunDir) -> dict[str, object]:
-    """Its name, the first index in it and both values; without a name where all are equal to the bit."""
+    """Return the first differing tensor's checkpoint, name, counts, and what `first_difference` says about it.
+
+    If all are equal bit for bit, return {"checkpoints": [names of those compared]}.
+    """
     second_names = checkpoint_set.known(second.checkpoints)
     common_names = [name for name in checkpoint_set.known(first.checkpoints) if name in second_names]
     for checkpoint in common_names:
@@ -31,10 +34,10 @@ def first_tensor(first: RunDir, second: RunDir) -> dict[str, object]:
 
 
 def tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a checkpoint, weights first, by its path of keys."""
+    """Yield (name, tensor) for every tensor of a checkpoint, weights first; the name is its path of keys, with dots."""
     if isinstance(value, Tensor):
         yield name, value
-    elif isinstance(value, dict | list | tuple) and depth < DEEPEST:
+    elif isinstance(value, dict | list | tuple) and depth < MAX_DEPTH:
         children = list(value.items() if isinstance(value, dict) else enumerate(value))
         children.sort(key=lambda item: item[0] != "state_dict")
         for key, child_value in children:
@@ -42,7 +45,7 @@ def tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str
 
 
 def same(left: Tensor | None, right: Tensor | None) -> bool:
-    """Whether two tensors are equal to the bit, NaN included."""
+    """Return whether two tensors are equal bit for bit, NaN included; False if one is None."""
     if left is None or right is None or left.shape != right.shape or left.dtype != right.dtype:
         return False
     return torch.equal(_bytes(left), _bytes(right))
@@ -53,7 +56,10 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def first_difference(left: Tensor | None, right: Tensor | None) -> dict[str, object]:
-    """The first index at which two tensors of one shape differ, both values, and the largest difference."""
+    """Return the first index where two tensors differ (`place`), both values, and the largest difference (`most`).
+
+    If shapes differ or one is None, the values are descriptions of the shapes.
+    """
     if left is None or right is None or left.shape != right.shape:
         return {"place": [], "first": _shape_of(left), "second": _shape_of(right), "most": None}
     shape = left.shape

@@ -74,7 +74,7 @@ def test_a_long_rollout_is_read_in_pieces(monkeypatch):
     net, x = Image(image_space(1, 8, 8), CNN("residual", 4), "image"), pixels(5, 7, 1, 8, 8)
     whole, sizes = net(x), []
     net.convolutions.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(module, "PIECE", 10)
+    monkeypatch.setattr(module, "PIECE_IMAGES", 10)
     torch.testing.assert_close(net(x), whole)
     assert sizes == [10, 10, 10, 5]
 

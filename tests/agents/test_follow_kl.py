@@ -56,7 +56,7 @@ def test_the_optimizer_gets_what_was_chosen_and_only_updates_that_were_made_coun
     """With target_kl at its lowest, the first update that exceeds it ends the rollout: 0 and its own divergence."""
     agent = on_eager(PENDULUM, *SMALL, NEAR, "target_kl=1e-6", "normalize_advantages=rollout")
     train(agent, 1)
-    assert bool(agent.stopped) and 2 <= int(agent.moved[1]) < 6
+    assert bool(agent.stopped) and 2 <= int(agent.kl_sums[1]) < 6
     train(agent, 1)
     assert [group["lr"] for group in agent.optimizer.param_groups] == [pytest.approx(2e-4)]
     agent.poisoned.fill_(True)

@@ -87,7 +87,7 @@ def transformer_of_a_world(cell, x, is_first):
 @KINDS
 def test_outputs_and_gradients_are_those_of_a_plain_loop(kind, monkeypatch):
     """Over several segments, and with the carry of the first seven rows before the others."""
-    monkeypatch.setattr(transformer, "SEGMENT", 1)
+    monkeypatch.setattr(transformer, "MIN_SEGMENT", 1)
     cell, (x, is_first) = cell_for(kind), sequence()
     plain, loop = deepcopy(cell), {"mingru": mingru_of_a_world, "transformer": transformer_of_a_world}[kind]
     expected = torch.stack([loop(plain, x[:, world], is_first[:, world]) for world in range(x.shape[1])], 1)

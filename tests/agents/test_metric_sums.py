@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from replay_log import through_file
 
 from stride.agents.metric_sums import Metrics
-from stride.agents.stopwatch import MOST, DeviceStopwatch, Stopwatch, stopwatch
+from stride.agents.stopwatch import MAX_UNREAD_SPANS, DeviceStopwatch, Stopwatch, stopwatch
 from stride.utils.devices import driver_version, gpu_details
 
 
@@ -131,9 +131,9 @@ def test_on_a_device_nothing_waits_until_somebody_asks():
 
 def test_spans_that_nobody_asks_for_do_not_pile_up():
     watch = DeviceStopwatch(("learn",), Mark)
-    for _ in range(3 * MOST):
+    for _ in range(3 * MAX_UNREAD_SPANS):
         watch.end("learn", watch.begin())
-    assert Mark.waits == 3 and watch.read() == {"learn": pytest.approx(3 * MOST / 1000)}
+    assert Mark.waits == 3 and watch.read() == {"learn": pytest.approx(3 * MAX_UNREAD_SPANS / 1000)}
 
 
 def test_on_the_cpu_it_is_the_clock():

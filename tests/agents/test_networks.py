@@ -191,7 +191,7 @@ ACTIVATE = {None: lambda x: x, "relu": torch.relu, "tanh": torch.tanh}
 def test_values_and_gradients_are_torchs(rows, size_in, size_out, activation):
     layer = Dense(size_in, size_out, activation)
     assert layer._by_onednn(torch.zeros(rows, size_in)) == (
-        layers.AVAILABLE and rows * size_in * size_out > layers.LEAST
+        layers.HAS_ONEDNN and rows * size_in * size_out > layers.MAX_PLAIN_PRODUCTS
     )
     x, up = torch.randn(rows, size_in, requires_grad=True), torch.randn(rows, size_out)
     mine, exact = layer(x), ACTIVATE[activation](F.linear(x, layer.weight, layer.bias))

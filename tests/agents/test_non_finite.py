@@ -73,7 +73,7 @@ def test_skip_learns_nothing_from_it_and_goes_on(normalized):
 
 
 def test_skip_gives_up_where_nothing_can_be_learnt_any_more(monkeypatch):
-    monkeypatch.setattr("stride.agents.base.SKIPS", 5)
+    monkeypatch.setattr("stride.agents.base.MAX_SKIPPED", 5)
     agent = ppo(range(800), nan_guard="skip")
     advance(agent, 4)
     with pytest.raises(NumbersError, match="; 5 iterations in a row were skipped"):

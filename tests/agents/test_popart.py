@@ -14,7 +14,7 @@ from worlds import driven, generator
 from stride.agents.dqn import DQN
 from stride.agents.engines.fused_gpu.engine import why_not_fused
 from stride.agents.engines.plan.on_policy import PPORecipe
-from stride.agents.networks.popart import LEAST, PopArt, ValueScale
+from stride.agents.networks.popart import MIN_DEVIATION, PopArt, ValueScale
 from stride.agents.off_policy import move_towards
 from stride.agents.ppo import PPO
 from stride.agents.pqn import PQN
@@ -97,7 +97,7 @@ def test_what_is_not_finite_teaches_nothing_and_equal_targets_have_a_least_devia
     network = layer()
     scale = ValueScale(network)
     scale.learn(torch.full((8,), 2.0))
-    assert network.deviation == LEAST
+    assert network.deviation == MIN_DEVIATION
     state = deepcopy(network.state_dict())
     scale.learn(torch.tensor([1.0, float("nan")]))
     scale.learn(torch.tensor([1.0, float("inf")]))

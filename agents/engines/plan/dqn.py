@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from stride.agents.dqn import DQN, LOGGED
+from stride.agents.dqn import DQN, LOG_EVERY
 from stride.agents.engines.plan.layout import FlatLayout, LayoutBuilder
 from stride.agents.engines.plan.numbers import Live, Stat
 from stride.agents.engines.plan.pictures import add_net, floats_read, picture_of, why_not_seen
@@ -45,7 +45,7 @@ class DQNRecipe(ReplayRecipe):
         self.switches = {
             "double": config.double_q,
             "dueling": config.dueling,
-            "report_every": LOGGED,
+            "report_every": LOG_EVERY,
             "span": config.n_step,
             "moving": 1,
         }

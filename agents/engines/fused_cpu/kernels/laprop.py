@@ -11,7 +11,7 @@ from stride.agents.engines.fused_cpu.kernels.address_table import HOST, AddressT
 from stride.agents.engines.fused_cpu.kernels.calls import PIECE, floats
 from stride.agents.engines.fused_cpu.kernels.vectors import load, splat, sqrt, store
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.laprop import SMALLEST
+from stride.agents.laprop import MIN_WEIGHT_NORM
 from stride.utils.kernel_cache import njit
 
 F = np.float32
@@ -74,7 +74,7 @@ def step(table: int) -> None:
         tensor = tensor_at(row)
         clip_factor = F(1.0)
         if s.clip < math.inf:
-            limit = s.clip * max(length(tensor.value, tensor.size), SMALLEST)
+            limit = s.clip * max(length(tensor.value, tensor.size), MIN_WEIGHT_NORM)
             gradient_norm = length(tensor.gradient, tensor.size)
             clip_factor = F(limit / gradient_norm) if not gradient_norm <= limit else clip_factor
         updates = floats(tensor.updates, 1)

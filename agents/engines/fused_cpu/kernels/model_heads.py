@@ -26,7 +26,7 @@ from stride.agents.engines.fused_cpu.kernels.vectors import (
     tanh,
 )
 from stride.agents.engines.plan.layout import LANES
-from stride.agents.networks.heads import LEAST_STD
+from stride.agents.networks.heads import MIN_STD
 from stride.utils.kernel_cache import njit
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)  # in the log-probability of a normal distribution
@@ -72,7 +72,7 @@ def sample_numbers(outputs: int, count: int, normals: int, encoded: int, rows: i
     `encoded` gets them limited to +-1, as environments do. Overwrites the outputs.
     """
     for k in range(count):
-        std = LEAST_STD + (1.0 - LEAST_STD) * sigmoid(load(outputs, count + k) + 2.0)
+        std = MIN_STD + (1.0 - MIN_STD) * sigmoid(load(outputs, count + k) + 2.0)
         number = tanh(load(outputs, k)) + std * load(normals, k)
         store(outputs, k, number)
         store(encoded, k, -larger(-larger(number, splat(-1.0)), splat(-1.0)))
@@ -125,7 +125,7 @@ def slopes_of_numbers(
     for k in range(count):
         mean = tanh(load(outputs, k))
         share = sigmoid(load(outputs, count + k) + 2.0)
-        std = LEAST_STD + (1.0 - LEAST_STD) * share
+        std = MIN_STD + (1.0 - MIN_STD) * share
         z = (load(vectors, k) - mean) / std
         log_std = log(std)
         entropy = log_std + HALF_LOG_2PIE
@@ -133,7 +133,7 @@ def slopes_of_numbers(
         store(loss, 0, load(loss, 0) + credit * (z * z * 0.5 + log_std + HALF_LOG_2PI) - entropy_weight * entropy)
         store(out, k, -(credit * z / std) * (1.0 - mean * mean))
         std_slope = (credit * (1.0 - z * z) - entropy_weight) / std
-        store(out, count + k, std_slope * (1.0 - LEAST_STD) * share * (1.0 - share))
+        store(out, count + k, std_slope * (1.0 - MIN_STD) * share * (1.0 - share))
 
 
 # --- numbers predicted by bins
