@@ -26,7 +26,7 @@ from stride.runstore.run_fate import continuation
 from stride.runstore.run_files import exists, read_json, remove, write_json
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.run_log import open_run_log
-from stride.trainer_callbacks.cures import MOST_CURES, Cures
+from stride.trainer_callbacks.cures import MAX_CURES, Cures
 from stride.trainer_callbacks.interrupt import Dropped
 from stride.trainer_callbacks.resume import Resumption, provenance_once, settings_hash
 from stride.trainer_callbacks.shortage import ShortageError
@@ -148,7 +148,7 @@ def cure_of_numbers(run: RunDir, config: Config) -> list[str]:
     differ there, else from the beginning."""
     facts = run.facts()
     cures = Cures(to_plain(config), facts.get("shipped", ()))
-    overrides = cures.checked(cures.of(NOT_A_NUMBER), MOST_CURES)
+    overrides = cures.checked(cures.of(NOT_A_NUMBER), MAX_CURES)
     if checkpoint_set.facts_of(run.checkpoints / "last.ckpt"):
         overrides = tuple(override for override in overrides if override.partition("=")[0] not in FIXED)
         return [f"{TRAIN} {shlex.join(['--resume', run.id, override])}" for override in overrides]

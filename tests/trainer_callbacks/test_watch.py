@@ -207,7 +207,7 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
     write_json(tmp_path / "config.json", {"config": to_plain(PPO), "goal": 15.0})  # reached: another verdict at once
     assert [alert.title for alert in watch.read_alerts(RunDir(tmp_path))] == ["KL", "Clipped"]
     with (tmp_path / "metrics.csv").open("a") as file:
-        file.truncate(watch.MOST_BYTES + 1)
+        file.truncate(watch.MAX_CSV_BYTES + 1)
     with pytest.raises(UserError, match=r"too large \(4 MiB\); report.md lists the alerts"):
         watch.read_alerts(RunDir(tmp_path))
 
