@@ -18,7 +18,7 @@ from stride.config.loader import load_config, to_plain
 from stride.config.metrics import KEY, Rule, load_metrics
 from stride.config.schema import ALGORITHMS
 from stride.report.console import Console
-from stride.report.log_lines import LINES, LogLines
+from stride.report.log_lines import PROGRESS_LINES, LogLines
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL, counted
 from stride.runstore.outcome import Header, Outcome
@@ -267,7 +267,7 @@ def test_run_log_holds_what_happened_and_leaves_the_screen_alone(tmp_path: Path,
     lines = [line[24:] for line in run.run_log.read_text().splitlines()]
     returns = [line for line in lines if ", return " in line]
     assert [line for line in lines if line not in returns or "evaluation" in line] == snapshot
-    assert 20 <= len(returns) <= LINES + 2 <= 50
+    assert 20 <= len(returns) <= PROGRESS_LINES + 2 <= 50
     steps = [int(re.match(r"NOTE    ([\d,]+) steps", line)[1].replace(",", "")) for line in returns]
     assert steps == sorted(set(steps)) and steps[-1] == BUDGET
     assert capsys.readouterr().out == ""
