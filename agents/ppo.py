@@ -82,9 +82,8 @@ def followed_rate(rate: Tensor, kl: Tensor, target: float) -> Tensor:
     Divided by KL_FACTOR if kl > 2 target, multiplied by it if kl < target / 2, else unchanged (also if kl is NaN).
     """
     slower, faster = rate / KL_FACTOR, rate * KL_FACTOR
-    return torch.where(kl > 2 * target, slower, torch.where(kl < target / 2, faster, rate)).clamp(
-        KL_MIN_RATE, KL_MAX_RATE
-    )
+    next_rate = torch.where(kl > 2 * target, slower, torch.where(kl < target / 2, faster, rate))
+    return next_rate.clamp(KL_MIN_RATE, KL_MAX_RATE)
 
 
 class PPO(Agent):
@@ -106,9 +105,7 @@ class PPO(Agent):
         self.kl_sums = torch.zeros(2, device=envs.device)
         self.follows = config.policy_lr if isinstance(config.policy_lr, FollowKL) else None
         if self.follows:
-            start = torch.tensor(
-                KL_START_RATE, device=envs.device
-            )  # float32, so that graphs and eager have the same bits
+            start = torch.tensor(KL_START_RATE, device=envs.device)  # float32: the bits of graphs and eager are equal
             self.live.policy_lr = start if self.far else start.item()
         self.lagging = Lagging(policy) if config.lag else None
         if self.lagging:

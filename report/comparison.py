@@ -1,4 +1,7 @@
-"""Groups as text and as data: one as a table of its seeds, several side by side and against the first of them."""
+"""Show groups of seeds for `stride play --run-id group:NAME`: one as a table of its seeds, several compared.
+
+Several groups are shown side by side, each also against the first. Each form exists as text and as data for --json.
+"""
 
 import os
 from collections.abc import Sequence
@@ -13,14 +16,14 @@ from stride.utils.places import TRAIN
 from stride.utils.statistics import FEWEST, chance_of_more, difference_interval, interval, iqm, mean_and_deviation
 from stride.utils.typography import mean_text, plain
 
-RUN = "run"  # head of the column that is the widest
+RUN = "run"  # head of the widest column
 LEFT_ALIGNED = {"", "variant", "verdict", RUN}  # columns of text
 
 Groups = Sequence[Group]
 
 
 def comparison_lines(groups: Groups, how: str, width: int) -> list[str]:
-    """Lines for people; `how`: the returns that are compared; a table takes at most `width` columns."""
+    """Return lines of text. `how`: which returns are compared, in words; `width`: columns of a table at most."""
     if len(groups) == 1:
         return _one_group(groups[0], how, width)
     return _several_groups(groups, how, width)
@@ -73,7 +76,10 @@ def _several_groups(groups: Groups, how: str, width: int) -> list[str]:
 
 
 def against_first(groups: Groups) -> list[str]:
-    """`B - A: IQM +12.30 [95 % -3.20 .. 27.80], a run of B beats one of A with probability 0.72`"""
+    """Return a line for each group but the first, A.
+
+    Example: `B - A: IQM +12.30 [95 % -3.20 .. 27.80], a run of B beats one of A with probability 0.72`
+    """
     text_lines = []
     first = groups[0].tested
     for group_letter, group in zip(letters(len(groups))[1:], groups[1:], strict=True):
@@ -92,17 +98,18 @@ def against_first(groups: Groups) -> list[str]:
 
 
 def _difference_limits(values: Sequence[float], first: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the difference; None of too few runs."""
+    """Return the 95 % interval of the difference of IQMs; None with fewer than FEWEST runs on a side."""
     return difference_interval(values, first) if min(len(first), len(values)) >= FEWEST else None
 
 
 def _differences(groups: Groups) -> dict[str, tuple[str, ...]]:
+    """Return the config keys in which groups differ, sorted, with the value of each group."""
     different = differences([group.facts for group in groups], missing="null")
     return dict(sorted(different.items()))
 
 
 def comparison_data(groups: Groups, how: str) -> dict[str, Any]:
-    """An object for programs."""
+    """Return the comparison as data for --json."""
     first = groups[0].tested
     against = []
     for group in groups[1:]:
@@ -139,7 +146,7 @@ def _group_data(group: Group) -> dict[str, Any]:
 
 
 def _statistics(values: Sequence[float]) -> tuple[str, str, str]:
-    """Mean with its deviation, interquartile mean, its 95 % interval."""
+    """Return mean with deviation, IQM, and its 95 % interval, as texts."""
     if not values:
         return "", "", "none"
     mean, deviation = mean_and_deviation(values)

@@ -1,6 +1,6 @@
-"""The sink that a person reads: a live table on a terminal, plain lines in a pipe, one closing line when quiet.
+"""The sink that prints a training for a person: a live table on a terminal, plain lines in a pipe, one line if quiet.
 
-Bars and tables are drawn by terminal.py, which the monitor uses, too.
+terminal.py draws bars and tables, for the monitor, too.
 """
 
 import math
@@ -36,24 +36,25 @@ from stride.utils.typography import duration, optional, plain, score
 from stride.utils.user_error import printable
 
 DRAW_SECONDS = 0.25  # between two drawings of the table
-BEAT_SECONDS = 1.0  # until it is drawn without a row
+BEAT_SECONDS = 1.0  # without a new row the table is drawn again after this time, so that its clock moves
 LINE_SECONDS = 5.0  # between two plain lines without an evaluation
-OTHER_LINES = 15  # beside the table: the header, which stays in sight, bars and clock above, one line free
-LEAST_ROWS = 5
-LEAST_METRICS = 4  # lines of the table, however many alerts stand below it
-SILENT_SECONDS, SILENT_FRACTION = 10.0, 0.02  # a plain line without rows: after so long, and this fraction of the run
+OTHER_LINES = 15  # lines that are not table: the header, which stays visible, bars, clock, one free line
+MIN_PAGE_HEIGHT = 5  # lines of table and alerts
+MIN_METRICS = 4  # lines of the table, however many alerts are below it
+SILENT_SECONDS, SILENT_SHARE = 10.0, 0.02  # without rows, a plain line comes after 10 s or 2 % of the time so far
 PIPE_WIDTH = 100  # columns of an alert in a pipe
-MOST_PRINTED = 3  # times that one alert is printed; then it is only counted
-MOST_RECALLED = 8  # alerts that the end describes
+MAX_PRINTED = 3  # times that one alert is printed; after that it is only counted
+MAX_RECALLED = 8  # alerts that are described at the end
 TEST_EPISODES = "test/roll/episodes"  # in the row of the closing test
 
 Facts = list[tuple[str, str]]  # (label, text): [("agent", "ppo, seed 1"), ("run", "runs/x")]
 
-printed_labels: set[str] = set()  # of the header that is on the terminal before the run is made
+# Labels of the header's lines that are on the terminal already, printed before the run is made (opening_block)
+printed_labels: set[str] = set()
 
 
 def in_notebook() -> bool:
-    """Whether this program is the kernel of a notebook, whose front end shows HTML."""
+    """Return whether this program runs in a notebook that can show HTML."""
     if "ipykernel" not in sys.modules:
         return False
     from ipykernel.zmqshell import ZMQInteractiveShell
@@ -63,19 +64,17 @@ def in_notebook() -> bool:
 
 
 def standard_output() -> rich_console.Console:
-    """Stdout; a pipe stays a pipe even where FORCE_COLOR is set, or CI logs would fill with redrawn tables.
+    """Return a rich console for stdout that draws a live table only on a real terminal.
 
-    So does what `!` of a notebook takes for a terminal: the lines below its cell cannot be drawn over.
+    Not in a pipe, even if FORCE_COLOR is set: CI logs would fill with redrawn tables. And not after `!` in a notebook
+    cell, which looks like a terminal but cannot overwrite lines.
     """
     is_terminal = sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ  # which Jupyter gives to kernels
     return rich_console.Console(highlight=False, force_terminal=None if is_terminal else False)
 
 
 class Console(Sink):
-    """Holds numbers, never the agent.
-
-    `first_step`: the env steps a resumed run starts at, so that speed and time left count this process alone.
-    """
+    """Prints header, progress, alerts and result of a training. It holds numbers only, never the agent."""
 
     def __init__(
         self,
@@ -84,6 +83,7 @@ class Console(Sink):
         terminal: rich_console.Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`first_step`: env steps at which a resumed run continues, so that speed and time left are of this process."""
         self._metrics = console_metrics()
         self._history = History([metric.name for metric in self._metrics], first_step, OWN_PREFIX)
         self._quiet = quiet
@@ -100,7 +100,7 @@ class Console(Sink):
         self._has_news = False  # rows that were not drawn yet
 
     def begin(self, header: Header, config: Config) -> None:
-        """Print the header; the time shown counts from here."""
+        """Print the header; the elapsed time counts from here."""
         self._header = header
         if not self._quiet:
             if not printed_labels:
@@ -124,21 +124,21 @@ class Console(Sink):
             self._draw(now)
 
     def beat(self, clock: Mapping[str, int], doing: str) -> None:
-        """The clock of the table moves; in a pipe a line, less often the longer the run has taken."""
+        """Draw the table again with the new clock; in a pipe print a line, the more rarely the longer the run takes."""
         now = self._clock()
         silence = BEAT_SECONDS
         if not self._in_place:
-            silence = max(SILENT_SECONDS, SILENT_FRACTION * (now - self._start_time))
+            silence = max(SILENT_SECONDS, SILENT_SHARE * (now - self._start_time))
         if not self._quiet and now - max(self._draw_time, self._start_time) >= silence:
             self._history.tick(clock, now - self._row_time, doing)
             self._draw(now)
 
     def alert(self, event: Event) -> None:
-        """In a pipe as it begins or ends, the advice with the first time; the table marks it while it is open."""
+        """In a pipe, print that an alert begins (the first time with advice) or ends; a terminal's table marks it."""
         alert = event.alert
         self._history.note(event)
         self._alerts[alert.key] = alert
-        if self._quiet or self._in_place or alert.times > MOST_PRINTED:
+        if self._quiet or self._in_place or alert.times > MAX_PRINTED:
             return
         lines = [(INDENT, f"{event.sentence()} at {event.env_steps:,} steps", "")]
         if event.begins and alert.times == 1:
@@ -147,7 +147,7 @@ class Console(Sink):
             self._print(text)
 
     def end(self, outcome: Outcome | None) -> None:
-        """The last state of the table, then the result and what to type next; the cursor is given back."""
+        """Draw the last state of the table, then print the result and what to type next; show the cursor again."""
         if self._has_news:
             self._draw(self._clock())
         if self._in_place:
@@ -185,7 +185,7 @@ class Console(Sink):
         view = live_view(header.config_id, self._history, header.max_timesteps, header.goal, elapsed, metrics)
         if self._in_place:
             width, height = self._terminal.size
-            page = Page(width - 1, max(LEAST_ROWS, height - OTHER_LINES), self._terminal.options.ascii_only)
+            page = Page(width - 1, max(MIN_PAGE_HEIGHT, height - OTHER_LINES), self._terminal.options.ascii_only)
             self._in_place.draw(live_page(view, page))
         else:
             self._print(Text(plain_line(view)))
@@ -200,10 +200,10 @@ class Console(Sink):
 
 
 def live_page(view: RunView, page: Page) -> list[Text]:
-    """Everything that is drawn again and again; the table has at most `page.height` lines, including alerts."""
+    """Draw progress, table and alerts; table and alerts together take at most `page.height` lines."""
     alerts = alert_lines(view.alerts, page)
     rows = view.rows
-    height = max(LEAST_METRICS, page.height - len(alerts))
+    height = max(MIN_METRICS, page.height - len(alerts))
     hidden = ""
     if len(rows) > height:
         hidden = f"{len(rows) - height + 1} more in metrics.csv"
@@ -212,7 +212,7 @@ def live_page(view: RunView, page: Page) -> list[Text]:
 
 
 def live_head(view: RunView, page: Page) -> list[Text]:
-    """The bar of the budget and, below it and as long, the bar of the goal; the clock where there is space."""
+    """Draw the bars of budget and goal, and the clock: behind the first bar on wide pages, else in its own line."""
     steps = view.steps()
     clock = "   ".join(view.clock)
     if page.width >= WIDE:
@@ -225,20 +225,23 @@ def live_head(view: RunView, page: Page) -> list[Text]:
 
 
 def recalled_alerts(alerts: Sequence[Alert], report: str, width: int) -> list[Text]:
-    """At the end: how many there were, then each of them and what to try."""
+    """Return the lines for the end: the number of alerts, then each one with its advice.
+
+    `report`: path of report.md, named if there are more than MAX_RECALLED.
+    """
     if not alerts:
         return []
     lines = [(INDENT, counted(alerts), "bold yellow")]
-    for alert in alerts[:MOST_RECALLED]:
+    for alert in alerts[:MAX_RECALLED]:
         lines.append((2 * INDENT, alert.sentence(), "yellow"))
         lines.append((3 * INDENT, f"{alert.means} {alert.tip}", "dim"))
-    if len(alerts) > MOST_RECALLED:
-        lines.append((2 * INDENT, f"and {len(alerts) - MOST_RECALLED} more in {report}", ""))
+    if len(alerts) > MAX_RECALLED:
+        lines.append((2 * INDENT, f"and {len(alerts) - MAX_RECALLED} more in {report}", ""))
     return wrapped(lines, width)
 
 
 def wrapped(lines: Sequence[tuple[str, str, str]], width: int) -> list[Text]:
-    """Lines of at most `width` columns from (indent, text, style) each."""
+    """Fold lines, each given as (indent, text, style), to at most `width` columns."""
     texts = []
     for indent, line, style in lines:
         texts += [Text(f"{indent}{part}", style) for part in wrap(line, max(20, width - len(indent) - 1))]
@@ -246,7 +249,7 @@ def wrapped(lines: Sequence[tuple[str, str, str]], width: int) -> list[Text]:
 
 
 def header_block(header: Header, printed: Collection[str] = ()) -> Text:
-    """The lines above a training, except those whose labels are `printed` already."""
+    """Return the lines above a training, without those whose labels are in `printed`."""
     facts = header_facts(header, "budget" in printed)
     if printed:
         return fact_lines([fact for fact in facts if fact[0] not in printed])
@@ -254,7 +257,7 @@ def header_block(header: Header, printed: Collection[str] = ()) -> Text:
 
 
 def header_facts(header: Header, is_budget_printed: bool = False) -> Facts:
-    """Everything that is known before a training."""
+    """Return what is known before a training as (label, text); empty texts are left out."""
     header_lines = [
         ("goal", goal_text(header.goal, None if is_budget_printed else header.max_timesteps)),
         ("agent", agent_text(header.algo_id, header.seed)),
@@ -275,9 +278,10 @@ def _reason(why: str) -> str:
 
 
 def opening_block(config: Config, seeds: Sequence[int]) -> tuple[Text, list[str]]:
-    """The first lines of a header, as far as a config alone determines them, and their labels.
+    """Return the first lines of the header, which the config alone determines, and their labels.
 
-    Where the config names no goal, the environment may have one: that is not known yet.
+    They are printed at once, while environments and agent are still being made. If the config has no goal, the
+    environment may have one, which is not known yet: then only the budget is printed.
     """
     budget = ("goal", goal_text(config.spec.goal, config.max_timesteps))
     if config.spec.goal is None:
@@ -287,7 +291,7 @@ def opening_block(config: Config, seeds: Sequence[int]) -> tuple[Text, list[str]
 
 
 def goal_text(goal: float | None, max_timesteps: int | None) -> str:
-    """The goal, and its budget where that was not printed before."""
+    """Return `475 within 100,000 env steps`; without the budget if `max_timesteps` is None."""
     text = "none" if goal is None else plain(goal)
     return text if max_timesteps is None else f"{text} within {max_timesteps:,} env steps"
 
@@ -297,7 +301,7 @@ def agent_text(algo_id: str, *seeds: int) -> str:
 
 
 def closing_facts(outcome: Outcome) -> Facts:
-    """The result, its cost and the run's folder."""
+    """Return the result, its cost and the run's folder as (label, text); empty texts are left out."""
     speed = f", {outcome.env_steps / outcome.seconds:,.0f} steps/s" if outcome.seconds > 0 else ""
     goal = optional(outcome.goal, plain)
     best = optional(outcome.val_best, score)
@@ -314,7 +318,7 @@ def closing_facts(outcome: Outcome) -> Facts:
 
 
 def closing_block(outcome: Outcome, ascii_only: bool) -> Text:
-    """The result, its cost and the run's folder."""
+    """Return the lines printed at the end: the verdict, then closing_facts."""
     style = {"solved": "bold green", "not solved": "bold yellow"}.get(outcome.verdict, "bold")
     result_facts = closing_facts(outcome)
     if ascii_only:
@@ -323,7 +327,7 @@ def closing_block(outcome: Outcome, ascii_only: bool) -> Text:
 
 
 def next_block(commands: Sequence[str]) -> Text:
-    """What to type next."""
+    """Return the lines with the commands to type next."""
     block = Text(INDENT + "next", "dim")
     for command in commands:
         block.append(f"\n{INDENT}{INDENT}{command}", "cyan")
@@ -339,7 +343,7 @@ def fact_lines(facts: Facts) -> Text:
 
 
 def plain_line(view: RunView) -> str:
-    """One line of plain ASCII for pipes and CI logs."""
+    """Return one line of ASCII for pipes and CI logs: `  5,000 steps   50%  return 21.3 (best 30.1)  left 1:02`."""
     parts = [f"{view.env_steps:>{len(f'{view.budget:,}')},} steps", f"{view.percent:>4}"]
     if math.isfinite(view.train.last):
         parts.append(f"return {score(view.train.last)} (best {score(view.train.best)})")

@@ -1,6 +1,7 @@
-"""A group of seeds as its files describe it: how each seed ended or how far it is, and the statistics of all.
+"""Read a group of seeds from its files: how each seed ended or how far it is, and the statistics of all.
 
-Read only. A seed that never ran, failed or is damaged appears as such, and harms no other.
+The console, report.md and the comparison of groups use it. It only reads. A seed that never ran, failed or is damaged
+appears as such and does not affect the others.
 """
 
 import math
@@ -27,7 +28,7 @@ from stride.utils.statistics import FEWEST, interval, iqm, mean_and_deviation
 from stride.utils.typography import mean_text
 from stride.utils.user_error import UserError, one_line
 
-GRID_POINTS = 120  # at which the curves of a group are compared
+GRID_POINTS = 120  # numbers of env steps at which the curves of a group are compared
 UNFINISHED = ("failed", "stopped", "paused", "running", "died", "not begun", "deleted")
 
 Facts = Mapping[str, Any]  # of config.json
@@ -44,19 +45,21 @@ class Seed:
     verdict: str
     """solved, not solved, not tested, trained (there was no goal); or one of UNFINISHED"""
     why: str = ""
-    """what a person should know of one that did not finish"""
+    """why the seed did not finish; "" if it did"""
     mean: float | None = None
-    """of the closing test, or of episodes that were played since"""
+    """mean return of the closing test, or of episodes played later"""
     deviation: float | None = None
+    """standard deviation of these returns"""
     episodes: int = 0
+    """how many these are"""
     best: float | None = None
-    """of the evaluations"""
+    """highest mean of an evaluation"""
     env_steps: int | None = None
     seconds: float | None = None
     label: str = ""
-    """what tells it from runs of its group that differ in more than their seed"""
+    """in a group whose runs differ in more than the seed, what is special here: policy_lr=0.001"""
     words: tuple[str, ...] = ()
-    """the arguments of train.py, common to runs that differ in their seed alone"""
+    """the arguments of train.py, without --seed"""
 
     @property
     def name(self) -> str:
@@ -65,7 +68,7 @@ class Seed:
 
     @property
     def verdict_words(self) -> str:
-        """The verdict as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        """The verdict as it is shown: `solved (5 episodes)` if its test had fewer than 100 episodes."""
         return verdict_words(self.verdict, self.episodes)
 
     @property
@@ -73,7 +76,7 @@ class Seed:
         return self.verdict not in UNFINISHED
 
     def played(self, mean: float, deviation: float, episodes: int, goal: float | None) -> "Seed":
-        """A copy, judged by other episodes than those of its closing test."""
+        """Return a copy that is judged by these episodes in place of those of its closing test."""
         new_verdict = self.verdict
         if self.finished:
             new_verdict = "trained" if goal is None else "solved" if mean >= goal else "not solved"
@@ -82,18 +85,18 @@ class Seed:
 
 @dataclass(frozen=True)
 class Group:
-    """A group and its seeds, in the order in which they were asked for."""
+    """A group and its seeds, in the order in which the person listed them."""
 
     name: str
     words: tuple[str, ...]
-    """the arguments of train.py, common to all"""
+    """the arguments of train.py that all runs share"""
     seeds: tuple[Seed, ...]
     label: str = ""
-    """of a part of a group, what distinguishes it from the others"""
+    """for a part of a group: what distinguishes it from the other parts"""
 
     @property
     def parts(self) -> "list[Group]":
-        """Runs that differ in their seed alone, each such set as a group of its own."""
+        """The group split into groups whose runs differ in their seed only."""
         by_label: dict[str, list[Seed]] = {}
         for seed_result in self.seeds:
             by_label.setdefault(seed_result.label, []).append(seed_result)
@@ -110,12 +113,12 @@ class Group:
 
     @property
     def facts(self) -> Facts:
-        """config.json of the first that has one: they differ in the seed only."""
+        """The config.json of the first seed that has one."""
         return next((seed_result.facts for seed_result in self.seeds if seed_result.facts), {})
 
     @property
     def title(self) -> str:
-        """`CartPole-v1:ppo`"""
+        """What was trained: `CartPole-v1:ppo`, or `3 variants`."""
         if len(self.parts) > 1:
             return f"{len(self.parts)} variants"
         if "env_id" in self.facts:
@@ -129,13 +132,13 @@ class Group:
 
     @property
     def command(self) -> str:
-        """The command that trains such a group again."""
+        """The shell command that trains the group again."""
         seeds = list(dict.fromkeys(seed_result.seed for seed_result in self.seeds))
         return shlex.join([*spelled("train"), *self.words, "--seed", seed_text(seeds)])
 
     @property
     def tested(self) -> list[float]:
-        """The mean returns of the finished ones, in order."""
+        """The mean returns of the seeds that finished, in order."""
         return [seed_result.mean for seed_result in self.seeds if seed_result.finished and seed_result.mean is not None]
 
     @property
@@ -144,7 +147,7 @@ class Group:
 
     @property
     def few(self) -> str:
-        """Follows the number of solved seeds: ` (5 episodes)` where tests had fewer than 100; else ""."""
+        """What follows the number of solved seeds: ` (5 episodes)` if tests had fewer than 100 episodes, else ""."""
         return few([seed_result.episodes for seed_result in self.seeds if seed_result.verdict == "solved"])
 
     @property
@@ -153,7 +156,7 @@ class Group:
 
 
 def read_group(selector: str) -> Group:
-    """The group that `group:NAME`, `group:@last`, `@last-group` or a bare name means; UserError where there is none."""
+    """Read the group named `group:NAME`, `group:@last`, `@last-group` or just NAME; UserError if it does not exist."""
     name = find_group(selector)
     plan = read_plan(name)
     words = plan.parts[0].words if len(plan.parts) == 1 else plan.asked
@@ -161,7 +164,7 @@ def read_group(selector: str) -> Group:
 
 
 def seed_of(standing: Standing, group: str = "") -> Seed:
-    """A seed by the config.json of its run, or by the record that `runs cleanup` has kept of that."""
+    """Read a seed from the config.json of its run, or from the record that `runs cleanup` kept of a deleted run."""
     run = standing.run
     if run:
         result, reason = _verdict(run, standing)
@@ -196,7 +199,7 @@ def seed_of(standing: Standing, group: str = "") -> Seed:
 
 
 def removed_facts(run_id: str) -> dict[str, Any]:
-    """config.json of a run that was deleted, as it was then; {} where no record was kept."""
+    """Return the config.json that a deleted run had; {} if no record was kept."""
     path = runs_root() / "removed" / f"{run_id}.json"
     try:
         return checked(mapping(read_json(path)).get("facts"), path)
@@ -205,7 +208,7 @@ def removed_facts(run_id: str) -> dict[str, Any]:
 
 
 def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
-    """(verdict, why) of a seed by its run."""
+    """Return (verdict, why) of a seed from its run."""
     if standing.status == "failed":
         return "failed", one_line(str(standing.facts.get("failure", ""))) or "no message"
     if standing.status == "interrupted":
@@ -224,12 +227,12 @@ def _verdict(run: RunDir, standing: Standing) -> tuple[str, str]:
 def _rows(run: RunDir) -> list[dict[str, float]]:
     try:
         return read_csv(run.metrics_csv) if exists(run.metrics_csv) else []
-    except UserError:  # reported where the run itself is shown; the group is its other seeds
+    except UserError:  # a damaged file: pages of the run itself report it, the group goes on without its rows
         return []
 
 
 def curve_of(seed_result: Seed) -> list[Point]:
-    """Evaluations over env steps, or training where there were none."""
+    """Return the curve of evaluations over env steps; of training returns if there were no evaluations."""
     rows = [row for row in _rows(seed_result.run) if STEPS in row] if seed_result.run else []
     for metric_name in (VAL, TRAIN):
         curve = [point for point in points(rows, metric_name) if math.isfinite(point.y)]
@@ -239,7 +242,7 @@ def curve_of(seed_result: Seed) -> list[Point]:
 
 
 def band_of(curves: Sequence[Curve]) -> Band:
-    """The median of the curves and the quarters around it; one that has ended stays at its last value."""
+    """Return the median and the quartiles of the curves; a curve that ended keeps its last value."""
     curves = [curve for curve in curves if curve]
     if not curves:
         return Band([], [], [])
@@ -251,14 +254,14 @@ def band_of(curves: Sequence[Curve]) -> Band:
 
 
 def seed_text(seeds: Sequence[int]) -> str:
-    """As a person would type them: 1-5, or 3,1,2."""
+    """Format seeds as a person would type them: 1-5, or 3,1,2."""
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]}-{seeds[-1]}"
     return ",".join(map(str, seeds))
 
 
 def together(group: Group) -> str:
-    """The result of all seeds, in a line."""
+    """Return the result of all seeds in a line: `3 runs: mean 480.1 ± 12.0, IQM 481.00, 2 solved, 1 not solved`."""
     tested = group.tested
     finished = [seed_result for seed_result in group.seeds if seed_result.finished]
     if not tested:
@@ -269,7 +272,7 @@ def together(group: Group) -> str:
 
 
 def middle(means: Sequence[float]) -> str:
-    """Mean with its deviation and interquartile mean, with its 95 % interval where there are enough for one."""
+    """Format mean, deviation and interquartile mean (IQM), and the IQM's 95 % interval if there are enough values."""
     mean, deviation = mean_and_deviation(means)
     text = f"mean {mean_text(mean, deviation, len(means))}, IQM {iqm(means):.2f}"
     if len(means) < FEWEST:
@@ -279,7 +282,7 @@ def middle(means: Sequence[float]) -> str:
 
 
 def caution(count: int) -> str:
-    """Why there is no interval; "" where there is one, or no value at all."""
+    """Return why there is no interval; "" if there is one, or if there are no values."""
     if count >= FEWEST or not count:
         return ""
     return f"no interval: {count} seed{'s are' if count > 1 else ' is'} too few, at least {FEWEST} are needed"

@@ -1,7 +1,7 @@
-"""The watcher that a person reads: a live line per seed on a terminal, plain lines in a pipe, only results when quiet.
+"""The watcher that prints a group for a person: a live line per seed on a terminal, plain lines in a pipe.
 
-It reads the files of the runs through the index, twice a second; the trainings do not know of it. Its look is in
-group_rows.
+With --quiet it prints results only. It reads the runs' files through the index, twice a second; trainings do not know
+about it. group_rows.py draws the lines.
 """
 
 import os
@@ -26,11 +26,11 @@ from stride.utils.user_error import UserError
 
 LOOK_SECONDS = 0.5  # between two looks at the files
 LINE_SECONDS = 30.0  # between two plain lines
-TIMESTAMP = len("20260101-000000")  # letters of a run's name and of a group's: the time it was begun
+TIMESTAMP = len("20260101-000000")  # names of runs and groups begin with so many characters for the time of their start
 
 
 class GroupConsole(Watcher):
-    """Prints results in the order of seeds, whichever ends first."""
+    """Prints the progress of a group and its results, in the order of seeds, not of their ends."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class GroupConsole(Watcher):
         self._terminal = terminal or standard_output()
         self._in_place = InPlace(self._terminal) if self._terminal.is_interactive and not quiet else None
         self._rows: list[SeedRow] = []
-        self._printed = 0  # results, in the order of seeds
+        self._printed = 0  # results printed so far; in the order of seeds
         self._index = RunIndex()
 
     def begin(self, group: str, jobs: Sequence[SeedJob], workers: int) -> None:
@@ -83,7 +83,7 @@ class GroupConsole(Watcher):
     def ended(self, index: int, code: int, text_line: str) -> None:
         seed_row = self._rows[index]
         if self._in_place and seed_row.run is None:
-            self._find_runs()  # it ended before the first look
+            self._find_runs()  # the run ended before the first look
         seed_row.seconds = self._clock() - seed_row.started
         seed_row.line = text_line
         seed_row.state = "trained"
@@ -109,7 +109,7 @@ class GroupConsole(Watcher):
         if self._in_place:
             self._print_table()
         else:
-            for seed_row in self._rows[self._printed :]:  # they waited for a seed before them
+            for seed_row in self._rows[self._printed :]:  # results not printed yet, as an earlier seed did not end
                 if seed_row.ended:
                     self._print_result(seed_row)
         if not self._quiet and self._jobs:
@@ -135,7 +135,7 @@ class GroupConsole(Watcher):
             self._print(f"  compare   {PLAY} --run-id group:{group}", f"  group {group}", "")
 
     def _print_table(self) -> None:
-        """The final table, and below it why seeds failed."""
+        """Print the final table, and below it why seeds failed."""
         for seed_row in self._rows:
             if seed_row.state == "waiting":
                 seed_row.state = "not begun"
@@ -151,7 +151,7 @@ class GroupConsole(Watcher):
         self._print(f"  {seed_row.label or 'seed'} {seed_row.seed:>3}  {seed_row.line}")
 
     def _refresh(self) -> None:
-        """Read what changed in the files."""
+        """Read the files that changed."""
         if any(seed_row.state == "starting" for seed_row in self._rows):
             self._find_runs()
         for seed_row in self._rows:
@@ -159,9 +159,9 @@ class GroupConsole(Watcher):
                 seed_row.update(self._index.brief(seed_row.run.id))
 
     def _find_runs(self) -> None:
-        """Find the folders of runs that have begun since the last look."""
+        """Find the folders of runs that started since the last look."""
         for run_id in self._index.ids():
-            if run_id[:TIMESTAMP] < self._group[:TIMESTAMP]:
+            if run_id[:TIMESTAMP] < self._group[:TIMESTAMP]:  # older than the group
                 continue
             brief = self._index.brief(run_id)
             run = RunDir(runs_root() / run_id)
@@ -177,7 +177,7 @@ class GroupConsole(Watcher):
             self._in_place.draw([Text(self._header), Text(), *lines])
 
     def _print(self, *lines: str, breakable: bool = False) -> None:
-        """`breakable`: lines are broken between words; others are left whole, so that commands can be copied."""
+        """Print lines. `breakable`: wrap them between words; others stay whole, so that commands can be copied."""
         is_plain = self._terminal.options.ascii_only or not self._terminal.is_terminal
         for text_line in lines:
             text = Text(text_line.replace("±", "+-") if is_plain else text_line)
@@ -190,7 +190,7 @@ def _judge(seed_row: SeedRow) -> None:
         seed_row.why = seed_row.line
         return
     facts: Mapping[str, object] = {}
-    with suppress(UserError):  # a damaged run ends no group
+    with suppress(UserError):  # a damaged run does not end the group
         facts = seed_row.run.facts()
     seed = seed_of(Standing(seed_row.seed, seed_row.run, facts))
     seed_row.state = seed.verdict if seed.verdict in ENDED else "failed"

@@ -1,6 +1,7 @@
-"""The files that a group leaves beside its runs: report.md, curve.svg and runs.csv in runs/groups/NAME.
+"""Write the files of a group: report.md, curve.svg and runs.csv in runs/groups/NAME.
 
-Written when the group's command ends, however it ends, and again when it goes on; nothing is measured here.
+They are written when the group's command ends, for any reason, and again after it is continued. Nothing is measured
+here.
 """
 
 import csv
@@ -23,14 +24,14 @@ from stride.utils.user_error import UserError, one_line
 
 COLUMNS = ("group", "env_id", "variant", "part", "seed", "run", "verdict", "status", "goal", "test_mean", "test_std",
            "test_episodes", "val_best", "env_steps", "seconds", "why")  # fmt: skip
-INTERVAL = "IQM: the mean of the middle half of the seeds; its 95 % interval is a bootstrap over the seeds."
+INTERVAL_NOTE = "IQM: the mean of the middle half of the seeds; its 95 % interval is a bootstrap over the seeds."
 
 
 class GroupPage(Watcher):
-    """Writes the page before the console prints where it is."""
+    """The watcher that writes these files at the end; it comes before the console, which prints the page's path."""
 
     def end(self, group: str, ending: Ending | None) -> None:
-        """An error of the disk costs the report, not the exit code: every run is complete in its own folder."""
+        """Write the files. An error of the disk is printed and not raised: every run is complete in its own folder."""
         if ending is None:
             return
         try:
@@ -41,7 +42,7 @@ class GroupPage(Watcher):
 
 
 def write_group(group: Group) -> None:
-    """Write the curve and the table before the page that links to them."""
+    """Write curve.svg and runs.csv, then report.md, which links to both."""
     run_files.make_folder(group.folder)
     run_files.sweep(group.folder)
     run_files.write_text(group.folder / "curve.svg", curve_picture(group))
@@ -50,7 +51,10 @@ def write_group(group: Group) -> None:
 
 
 def curve_picture(group: Group) -> str:
-    """SVG of the seeds and their median; of several parts the median of each, of many those of the best."""
+    """Return an SVG with the curves of the seeds and their median.
+
+    For a group of several variants: the median of each, or of the best ones if there are too many.
+    """
     parts = group.parts
     if len(parts) == 1:
         curves = {f"seed {seed_result.seed}": curve_of(seed_result) for seed_result in group.seeds}
@@ -68,7 +72,7 @@ def curve_picture(group: Group) -> str:
 
 
 def runs_csv(group: Group) -> str:
-    """A row per seed in the order asked for; a value that does not exist is an empty cell."""
+    """Return the text of runs.csv: a row per seed in the order of the group; a missing value is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -86,7 +90,7 @@ def runs_csv(group: Group) -> str:
 
 
 def report(group: Group) -> str:
-    """The text of report.md."""
+    """Return the text of report.md."""
     several = len(group.parts) > 1
     size = f"{len(group.seeds)} runs" if several else _count(len(group.seeds), "seed")
     sections = [f"**{_verdict(group)}**", f"# {group.title}, {size}"]
@@ -117,7 +121,7 @@ def report(group: Group) -> str:
 
 
 def _verdict(group: Group) -> str:
-    """The first line: how many solved it, and the statistics of all."""
+    """Return the first line: how many seeds solved the task, and the statistics of all."""
     count = len(group.seeds)
     unfinished = f", {len(group.unfinished)} unfinished" if group.unfinished else ""
     if len(group.parts) > 1:
@@ -134,7 +138,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _chart(group: Group) -> str:
-    """The median as text, for readers of a terminal."""
+    """Draw the median as text, for readers in a terminal."""
     median_curve = band_of([*map(curve_of, group.seeds)]).mean
     return text_chart(median_curve) if len(median_curve) > 1 else ""
 
@@ -151,7 +155,7 @@ def _seed_table(group: Group, several: bool) -> str:
 
 
 def measured(seed_result: Seed) -> tuple[str, str, str]:
-    """The best evaluation, env steps and the time that it took."""
+    """Return best evaluation, env steps and duration as texts; "" for unknown ones."""
     best = optional(seed_result.best, score)
     return best, optional(seed_result.env_steps, "{:,}".format), optional(seed_result.seconds, duration)
 
@@ -165,21 +169,21 @@ def _variants(group: Group) -> str:
 
 
 def _solved(group: Group) -> str:
-    """`3 of 5, goal 475`; "" without a goal."""
+    """Return `3 of 5, goal 475`; "" without a goal."""
     if group.goal is None:
         return ""
     return f"{group.solved} of {len(group.seeds)}{group.few}, goal {plain(group.goal)}"
 
 
 def tested(seed_result: Seed) -> str:
-    """`500.0 ± 0.00 over 100`"""
+    """Return mean, deviation and episodes of a seed's test: `500.0 ± 0.00 over 100`; "" without a test."""
     if seed_result.mean is None:
         return ""
     return f"{plus_minus(seed_result)} over {seed_result.episodes}"
 
 
 def plus_minus(seed_result: Seed) -> str:
-    """`500.0 ± 0.00`"""
+    """Return mean and deviation of a seed's test: `500.0 ± 0.00`; "" without a test."""
     mean = optional(seed_result.mean, score)
     return mean if seed_result.deviation is None else f"{mean} ± {score(seed_result.deviation)}"
 
@@ -204,12 +208,12 @@ def _together(group: Group) -> str:
     if not table_rows:
         return ""
     warning = caution(len(means))
-    note = f"{warning[0].upper()}{warning[1:]}." if warning else INTERVAL
+    note = f"{warning[0].upper()}{warning[1:]}." if warning else INTERVAL_NOTE
     return f"{markdown_table(('what', 'value'), table_rows)}\n\n{note}"
 
 
 def middle_texts(group: Group) -> tuple[str, str]:
-    """Median env steps and median time of the seeds that finished; "" where they are unknown."""
+    """Return median env steps and median time of the seeds that finished, as texts; "" if unknown."""
     finished = [seed_result for seed_result in group.seeds if seed_result.finished]
     steps = [seed_result.env_steps for seed_result in finished if seed_result.env_steps is not None]
     seconds = [seed_result.seconds for seed_result in finished if seed_result.seconds is not None]
@@ -217,7 +221,7 @@ def middle_texts(group: Group) -> tuple[str, str]:
 
 
 def commands(group: Group) -> str:
-    """Exact lines to paste into a shell."""
+    """Return the section of shell commands: continue, compare, play the best run, repeat."""
     best_id = ""
     best_mean = -math.inf
     for seed_result in group.seeds:
@@ -237,7 +241,7 @@ def commands(group: Group) -> str:
 
 
 def _environment(group: Group) -> str:
-    """Code, versions and machine, where all runs agree: else the report of each run has its own."""
+    """Return the table of code, versions and machine; if runs differ it refers to their own reports."""
     table_rows = []
     for key in ("git_hash", "versions", "host"):
         known_texts = {joined_pairs(seed_result.facts[key]) for seed_result in group.seeds if key in seed_result.facts}

@@ -1,6 +1,7 @@
-"""The look of a group in training: a line per seed, then all together; pure functions to rich Text.
+"""Draw a group in training: a line per seed, then all together. Pure functions that return lines of rich Text.
 
-Columns are set by hand, as the console's are; what a narrow terminal has no space for is left out, never cut.
+group_console.py prints them. Widths of columns are constants, as in terminal.py. Columns that do not fit into a narrow
+terminal are left out, never cut.
 """
 
 import math
@@ -18,13 +19,13 @@ from stride.runstore.run_facts import few, verdict_words
 from stride.utils.statistics import mean_and_deviation
 from stride.utils.typography import bar, duration, score
 
-SMOOTH = 0.3  # weight of the newest speed in the smooth one, from which the time left is computed
+SMOOTHING = 0.3  # weight of the newest speed in the moving average that gives the time left
 STATE, KIND, LEFT = 10, 10, 8  # widths of columns
-LEFT_ALIGNED = ("state", "bar", "kind")  # columns whose text begins at the left, behind two blanks
+LEFT_ALIGNED = ("state", "bar", "kind")  # left-aligned columns, which begin with two blanks
 HEADS = {"state": "state", "bar": "budget", "steps": "env steps", "value": "return", "speed": "steps/s", "left": "left"}
-SHORTEST_BAR, LONGEST_BAR = 4, 30
-NARROWEST = 53  # columns of all but the first, with the shortest bar
-MOST_NAMED = 4  # runs in training that a plain line describes
+MIN_BAR, MAX_BAR = 4, 30  # width of a bar
+OTHER_COLUMNS = 53  # width of all columns but the first, with the shortest bar
+MAX_NAMED_RUNS = 4  # runs in training that a plain line describes; it counts the others
 RUNNING = ("starting", "training")
 ENDED = ("solved", "not solved", "not tested", "trained", "failed", "stopped", "paused")
 STYLES = {"solved": "bold green", "not solved": "bold yellow", "failed": "bold red", "training": "bold cyan"}
@@ -35,28 +36,31 @@ Cells = dict[str, tuple[str, str]]  # by column: (text, style)
 
 @dataclass
 class SeedRow:
-    """One seed of a group."""
+    """What is shown of one seed of a group."""
 
     seed: int
     label: str = ""
-    """what tells it from rows that differ in more than their seed"""
+    """in a group whose runs differ in more than the seed, what is special here"""
     state: str = "waiting"
     """waiting, starting, training; then one of ENDED"""
     run: RunDir | None = None
     """None until its folder is found"""
     brief: Brief | None = None
-    """its files, as the index of runs reads them"""
+    """summary of its files, from the index of runs"""
     speed: float = math.nan
-    """env steps per second, smooth"""
+    """env steps per second, moving average"""
     started: float = 0.0
+    """time of its start, by the console's clock"""
     seconds: float = 0.0
-    """it took, once it has ended"""
+    """duration of the run; 0 until it has ended"""
     line: str = ""
-    """the last that it printed"""
+    """the last line that it printed"""
     why: str = ""
+    """why it failed"""
     test: float | None = None
+    """mean return of its test"""
     episodes: int = 0
-    """of the test that ended"""
+    """number of episodes of its test"""
 
     @property
     def name(self) -> str:
@@ -64,7 +68,7 @@ class SeedRow:
 
     @property
     def state_text(self) -> str:
-        """Its state as people see it: `solved (5 episodes)` where its test had fewer than 100."""
+        """The state as it is shown: `solved (5 episodes)` if its test had fewer than 100 episodes."""
         return verdict_words(self.state, self.episodes)
 
     @property
@@ -73,7 +77,7 @@ class SeedRow:
 
     @property
     def budget(self) -> int:
-        """Env steps; 0 while it is unknown."""
+        """Env steps of the whole run; 0 if unknown."""
         return self.brief.budget if self.brief else 0
 
     @property
@@ -82,7 +86,7 @@ class SeedRow:
 
     @property
     def rate(self) -> float:
-        """Env steps per second by its last row; 0 while it is unknown."""
+        """Env steps per second in its last row; 0 if unknown."""
         return self.brief.tail.rate or 0.0 if self.brief else 0.0
 
     @property
@@ -91,12 +95,12 @@ class SeedRow:
 
     @property
     def left(self) -> float:
-        """Seconds until its budget is spent; NaN while that is unknown."""
+        """Seconds until its budget is spent; NaN if unknown."""
         return max(0, self.budget - self.env_steps) / self.speed if self.budget else math.nan
 
     @property
     def value(self) -> tuple[str, float]:
-        """(test, val or train, the return): of the test, else of the last evaluation, else of training."""
+        """The return and its kind, ("val", 480.1): of the test, else of the last evaluation, else of training."""
         if self.test is not None:
             return "test", self.test
         if self.brief is None or self.brief.tail.last is None:
@@ -104,7 +108,7 @@ class SeedRow:
         return "val" if self.brief.tail.evaluated else "train", self.brief.tail.last
 
     def update(self, brief: Brief) -> None:
-        """Take what its files say now."""
+        """Take over a new summary of the run's files."""
         old_steps = self.env_steps
         self.brief = brief
         if self.ended:
@@ -112,26 +116,27 @@ class SeedRow:
         if self.env_steps:
             self.state = "training"
         if self.env_steps != old_steps and self.rate > 0:
-            self.speed = self.rate if math.isnan(self.speed) else self.speed + SMOOTH * (self.rate - self.speed)
+            self.speed = self.rate if math.isnan(self.speed) else self.speed + SMOOTHING * (self.rate - self.speed)
 
 
 Rows = Sequence[SeedRow]
 
 
 def group_page(rows: Rows, workers: int, elapsed: float, page: Page) -> list[Text]:
-    """The table of seeds, then two lines about all of them."""
+    """Draw the table of seeds, then two lines about all of them."""
     foot = [line_of(), progress_line(rows, workers, elapsed), mean_line(rows, page)]
     return [*table(rows, page._replace(height=page.height - len(foot))), *foot]
 
 
 def table(rows: Rows, page: Page, reasons: bool = True) -> list[Text]:
-    """Heads of the columns, and a line for each seed; where the page is too low those that move, and a count.
+    """Draw the heads of the columns and a line for each seed.
 
-    `reasons`: a failed seed shows why in place of its progress.
+    A page that is too low shows the most important seeds and counts the others. `reasons`: the line of a failed seed
+    shows why it failed in place of its progress.
     """
     shown_rows, hidden_rows = _most_important(rows, max(2, page.height - 1))
     longest_name = max([4, *(len(seed_row.name) for seed_row in rows)])
-    name_width = min(longest_name, max(4, page.width - NARROWEST))
+    name_width = min(longest_name, max(4, page.width - OTHER_COLUMNS))
     longest_state = max([STATE, *(len(seed_row.state_text) for seed_row in shown_rows)])
     widths = _widths(name_width, longest_state, page)
     heads = {"name": "run" if any(seed_row.label for seed_row in rows) else "seed", **HEADS}
@@ -145,7 +150,8 @@ def table(rows: Rows, page: Page, reasons: bool = True) -> list[Text]:
 
 
 def _most_important(rows: Rows, height: int) -> tuple[Rows, Rows]:
-    """(shown, hidden), in the order of seeds: first shown are those in training, then failed, ended, waiting ones."""
+    """Split rows into (shown, hidden), each in the order of seeds. Training rows are the most important, then failed,
+    ended and waiting ones."""
     if len(rows) <= height:
         return rows, []
     order = {"training": 0, "starting": 0, "failed": 1, "waiting": 3}
@@ -155,18 +161,18 @@ def _most_important(rows: Rows, height: int) -> tuple[Rows, Rows]:
 
 
 def _widths(name_width: int, state_width: int, page: Page) -> Widths:
-    """Columns that there is no space for are left out."""
+    """Return the width of each column; columns without space are left out."""
     widths = {"name": len(INDENT) + name_width, "state": 2 + state_width, "bar": 2, "percent": 5, "steps": 13,
               "kind": 3 + KIND, "value": 8, "speed": 11, "left": 2 + LEFT}  # fmt: skip
-    for optional, shortest_bar in (("steps", 12), ("speed", 10), ("kind", SHORTEST_BAR)):
+    for optional, shortest_bar in (("steps", 12), ("speed", 10), ("kind", MIN_BAR)):
         if page.width - sum(widths.values()) < shortest_bar:
             del widths[optional]
-    widths["bar"] += max(SHORTEST_BAR, min(LONGEST_BAR, page.width - sum(widths.values())))
+    widths["bar"] += max(MIN_BAR, min(MAX_BAR, page.width - sum(widths.values())))
     return widths
 
 
 def _line(widths: Widths, cells: Cells) -> Text:
-    """Columns without a cell stay empty."""
+    """Draw one line; columns without a cell stay empty."""
     line = line_of()
     for column, width in widths.items():
         text, style = cells.get(column, ("", ""))
@@ -177,7 +183,7 @@ def _line(widths: Widths, cells: Cells) -> Text:
 def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> Text:
     name = seed_row.name
     width = widths["name"] - len(INDENT)
-    if len(name) > width:  # cut at its beginning: the seed is at its end
+    if len(name) > width:  # cut its beginning, because the seed is at its end
         name = f"..{name[2 - width :]}"
     cells: Cells = {
         "name": (name, ""),
@@ -216,7 +222,7 @@ def _seed_line(seed_row: SeedRow, widths: Widths, page: Page, reasons: bool) -> 
 
 
 def progress_line(rows: Rows, workers: int, elapsed: float) -> Text:
-    """How many have ended, and how."""
+    """Draw how many seeds have ended, and how, with the time so far and the time left."""
     states = [seed_row.state for seed_row in rows]
     solved = states.count("solved")
     failed = states.count("failed")
@@ -234,7 +240,10 @@ def _done(rows: Rows) -> str:
 
 
 def seconds_left(rows: Rows, workers: int) -> float:
-    """Until all budgets are spent at the present speeds; runs that solve their task early shorten it."""
+    """Estimate the seconds until all budgets are spent at the present speeds; NaN if unknown.
+
+    Runs that solve their task before their budget is spent make it shorter.
+    """
     running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
     waiting = sum(seed_row.state == "waiting" for seed_row in rows)
     if not running and not waiting:
@@ -244,6 +253,7 @@ def seconds_left(rows: Rows, workers: int) -> float:
     complete += [seed_row.budget / seed_row.rate for seed_row in running if seed_row.budget and seed_row.rate]
     if not remaining or (waiting and not complete):
         return math.nan
+    # waiting runs take as long as a complete one; all processes share the rest of the work
     later = waiting * sum(complete) / len(complete) if waiting else 0.0
     if len(remaining) == 1:
         return remaining[0] + later / max(1, workers)
@@ -251,7 +261,7 @@ def seconds_left(rows: Rows, workers: int) -> float:
 
 
 def mean_line(rows: Rows, page: Page) -> Text:
-    """Mean and deviation over the seeds so far, without the failed ones."""
+    """Draw mean and deviation of the seeds' present returns, without the failed ones."""
     values = [seed_row.value[1] for seed_row in rows if seed_row.state != "failed"]
     values = [value for value in values if not math.isnan(value)]
     count = len(values)
@@ -270,15 +280,15 @@ def mean_line(rows: Rows, page: Page) -> Text:
 
 
 def plain_progress(rows: Rows, workers: int, elapsed: float) -> str:
-    """A line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, evaluation 120.3; left 5:00`."""
+    """Return a line for pipes and logs: `0:30  1 of 3 done; seed 2 at 35 %, evaluation 120.3; left 5:00`."""
     running = [seed_row for seed_row in rows if seed_row.state in RUNNING]
     parts = [_done(rows)]
-    for seed_row in running[:MOST_NAMED]:
+    for seed_row in running[:MAX_NAMED_RUNS]:
         kind, value = seed_row.value
         progress = f"at {100 * seed_row.fraction:.0f} %" if seed_row.budget else seed_row.state
         result = "" if math.isnan(value) else f", {NAMES[kind]} {score(value)}"
         parts.append(f"{seed_row.label or 'seed'} {seed_row.seed} {progress}{result}")
-    if len(running) > MOST_NAMED:
-        parts.append(f"{len(running) - MOST_NAMED} more")
+    if len(running) > MAX_NAMED_RUNS:
+        parts.append(f"{len(running) - MAX_NAMED_RUNS} more")
     parts.append(f"left {duration(seconds_left(rows, workers))}")
     return f"{INDENT}{duration(elapsed)}  {'; '.join(parts)}"

@@ -1,4 +1,4 @@
-"""Lines of a terminal that are drawn over themselves; what others print meanwhile appears above them."""
+"""Draw lines on a terminal again and again at the same place; what others print meanwhile appears above them."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from rich.text import Text
 
 
 class InPlace:
-    """`draw` again and again, then `leave` or `erase`; the cursor is hidden in between.
+    """Call `draw` any number of times, then `leave` or `erase`; the cursor is hidden in between.
 
-    A terminal that changes its width folds the lines, and their position is lost: such a screen is cleared, and
-    `print_above` prints again what belongs above the lines.
+    When a terminal changes its width it folds the lines, and their position is unknown. Then the screen is cleared and
+    `print_above` is called to print again what belongs above the lines.
     """
 
     def __init__(self, terminal: Console, print_above: Callable[[], None] | None = None) -> None:
@@ -21,7 +21,7 @@ class InPlace:
         self._live: Live | None = None
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Each line shorter than the terminal is wide, all of them fewer than it has rows."""
+        """Draw these lines over the previous ones. They must be narrower than the terminal and fewer than its rows."""
         page = Text("\n", no_wrap=True, overflow="crop").join(lines)
         if self._live is not None and self._terminal.size != self._size:
             self.erase()
@@ -36,7 +36,7 @@ class InPlace:
             self._live.update(page, refresh=True)
 
     def leave(self) -> None:
-        """The lines stay as they were drawn last."""
+        """Stop, and leave the last lines on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -1,4 +1,4 @@
-"""The sink that programs read: `train.py --json`, an event a line (utils/streams.py); docs/events.md is its schema."""
+"""The sink of `stride train --json`: one JSON event a line, for programs. docs/events.md describes the events."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ SCORES = {  # the key of an evaluation: the name of its metric after the stage
 
 
 class JsonEvents(Sink):
-    """Everything but `beat`: a program that waits checks whether the process lives."""
+    """Emits an event for each call but `beat`: a program that waits can check whether the process is alive."""
 
     def __init__(self, events: Events, run: RunDir, env_steps: int = 0) -> None:
-        """`env_steps`: where a resumed run goes on."""
+        """`env_steps`: env steps at which a resumed run continues."""
         self._events = events
         self._run = run
         self._steps = env_steps
@@ -57,7 +57,7 @@ class JsonEvents(Sink):
         self._emit("checkpoint", path=str(path), **fields)
 
     def end(self, outcome: Outcome | None) -> None:
-        if outcome is None:  # the command that began the events reports the error
+        if outcome is None:  # an error: the command that opened the events reports it
             return
         fields = dataclasses.asdict(outcome)
         del fields["run_path"]

@@ -1,6 +1,6 @@
-"""The sink of run.log: timed lines, which a resumed run continues.
+"""The sink that writes run.log: lines with times, to which a resumed run appends.
 
-About 40 lines of progress, however long a run is; beside them every evaluation, alert and video, the test and the end.
+It logs about 40 lines of progress, however long a run is, and every evaluation, alert, video, the test and the end.
 """
 
 import logging
@@ -17,18 +17,18 @@ from stride.runstore.run_log import NOTE
 from stride.trainer_callbacks.sink import Sink
 from stride.utils.typography import score
 
-LINES = 40  # of progress, in a complete run
+PROGRESS_LINES = 40  # lines about progress in a complete run
 TEST = "test/roll/ep_rew/mean"
 
 log = logging.getLogger("stride")
 
 
 class LogLines(Sink):
-    """Lines for the file alone; other sinks print what a person at the terminal should read."""
+    """Writes lines to run.log only; other sinks print what a person at the terminal should read."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._lines = 0  # of progress that are due by now
+        self._lines = 0  # lines about progress that were due up to the last row
 
     def begin(self, header: Header, config: Config) -> None:
         self._budget = max(1, config.max_timesteps)
@@ -42,7 +42,7 @@ class LogLines(Sink):
             _note(f"{label}: {', '.join(pairs)}")
 
     def row(self, row: Mapping[str, float]) -> None:
-        due_lines = int(row.get(STEPS, 0) * LINES / self._budget)
+        due_lines = int(row.get(STEPS, 0) * PROGRESS_LINES / self._budget)
         if TEST in row:
             _note(f"test {_stage_score('test', row)}")
         elif VAL in row or due_lines > self._lines:
@@ -64,7 +64,7 @@ class LogLines(Sink):
         _note(f"video {video.name}")
 
     def end(self, outcome: Outcome | None) -> None:
-        """The result; after an error its traceback is in the file already."""
+        """Log the alerts and the result; after an error its traceback is in run.log already."""
         if outcome is None:
             return
         for alert in outcome.alerts:
@@ -73,7 +73,7 @@ class LogLines(Sink):
 
 
 def _stage_score(stage: str, row: Mapping[str, float]) -> str:
-    """`243.1 +- 12.0 over 20 episodes`"""
+    """Format the score of a stage, "val" or "test": `243.1 +- 12.0 over 20 episodes`."""
     mean = row.get(f"{stage}/roll/ep_rew/mean")
     deviation = row.get(f"{stage}/roll/ep_rew/std")
     episodes = row.get(f"{stage}/roll/episodes")
@@ -86,4 +86,5 @@ def _stage_score(stage: str, row: Mapping[str, float]) -> str:
 
 
 def _note(line: str) -> None:
+    """Log a line at the level that only run.log shows."""
     log.log(NOTE, line)

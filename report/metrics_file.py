@@ -1,4 +1,4 @@
-"""Numbers of a foreign training loop, written where curves and the monitor read them; no agent, no torch.
+"""Let any training loop write metrics that `stride monitor` and curves read: a public class, without agent or torch.
 
 with MetricsFile("runs/mine", max_steps=10_000) as m:
     m.log(step, reward=1.0, loss=0.25)
@@ -30,7 +30,8 @@ class MetricsFile:
     """Makes `folder` with metrics.csv (every row) and metrics.mmap (for monitors); the end of `with` closes it.
 
     `resume_at`: the rows of an existing folder up to this step are kept. `facts`: plain data about the loop, for
-    monitors. metrics.mmap holds at most `metrics` names, metrics.csv all.
+    monitors. metrics.mmap holds at most `metrics` names, metrics.csv all. UserError if the folder has rows and
+    `resume_at` is None, or if another process writes there.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class MetricsFile:
             self.close(FAILED, describe_error(error))
 
     def _check(self, name: str) -> None:
+        """Raise UserError unless this can be the name of a metric, and remember it."""
         if not METRIC.fullmatch(name) or len(name) > NAME_TEXT:
             pattern = f"at most {NAME_TEXT} letters, digits, '_', '.', '+' and '-', up to five '/' between them"
             raise UserError(f"{name!r} is not the name of a metric: {pattern}")
@@ -102,7 +104,7 @@ class MetricsFile:
 
 
 def _check_free(path: Path) -> None:
-    """UserError while another process writes there."""
+    """Raise UserError while another process writes this metrics.mmap."""
     if run_files.exists(path):
         with closing(MetricsReader(path)) as reader:
             if reader.read().state != STATES[ENDED] and reader.origin.pid != os.getpid() and reader.lives():
@@ -110,7 +112,8 @@ def _check_free(path: Path) -> None:
 
 
 def _number(name: str, value: float) -> float:
+    """Convert with float(); UserError with the name if that is not possible."""
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor with several elements
         raise UserError(f"{name} takes a number, not {type(value).__name__}: {error}") from error

@@ -1,6 +1,6 @@
-"""The sinks that write the numbers of a run: metrics.csv, a line per row below a header that grows, and metrics.mmap.
+"""The two sinks that write the numbers of a run to its folder: metrics.csv with all rows, metrics.mmap for monitors.
 
-Which rows there are, and when, is decided by export_metrics.
+trainer_callbacks/export_metrics.py decides which rows there are.
 """
 
 import errno
@@ -25,35 +25,36 @@ from stride.trainer_callbacks.sink import Sink
 from stride.trainer_callbacks.watch import past_rows
 
 ITERATIONS, UPDATES = "train/clock/iterations", "train/clock/updates"
-SPARE_METRICS = 16  # in metrics.mmap, beyond those that are declared
+SPARE_METRICS = 16  # places in metrics.mmap for metrics that metrics.yaml does not declare
 MMAP_FACTS = (
     "config_id", "algo_id", "engine", "env_backend", "device", "n_envs", "seed", "parameters", "goal", "threads",
 )  # fmt: skip
 COLUMN = re.compile(r"[A-Za-z0-9_.+-]{1,80}(/[A-Za-z0-9_.+-]{1,80}){0,5}")
-Cells = list[str]  # of a line of metrics.csv
+Cells = list[str]  # texts of one line of metrics.csv; "" for a metric that the row does not have
 
 log = logging.getLogger("stride")
 
 
 class MetricsCsv(Sink):
-    """metrics.csv stays open; a row is one write of one complete line.
+    """Writes metrics.csv. The file stays open, and each row is one write of one complete line.
 
-    Columns are in the order of config/metrics.yaml with the clock first, undeclared ones behind them by name, so that
-    equal rows give equal files however they were interrupted. `resume_at` (env steps) keeps the rows up to there.
+    Columns have a fixed order: the clock, then the order of config/metrics.yaml, then undeclared metrics by name. So
+    equal rows give equal files, even if a run was interrupted in between.
     """
 
     def __init__(self, path: Path | str, resume_at: int | None = None, order: Iterable[str] | None = None) -> None:
+        """`resume_at`: keep the old file's rows up to this number of env steps; None: start a new file. `order`: names
+        of metrics in the order of columns, None: that of metrics.yaml."""
         self.path = Path(path)
         declared = list(load_metrics() if order is None else order)
-        declared.sort(
-            key=lambda metric_name: "/clock/" not in metric_name
-        )  # stable: the clock first, the rest as declared
+        # a stable sort: the clock first, the rest as declared
+        declared.sort(key=lambda metric_name: "/clock/" not in metric_name)
         self._order = {metric_name: index for index, metric_name in enumerate(declared)}
         columns, lines = ([], []) if resume_at is None else self._resumed(resume_at)
         self._rewrite(columns, lines)
 
     def _resumed(self, resume_at: int) -> tuple[Cells, list[Cells]]:
-        """The columns and lines to keep of the old file; where rows are lost a warning says so, and a copy is kept."""
+        """Return the columns and lines of the old file to keep; if rows are lost, log a warning and keep a copy."""
         if not run_files.exists(self.path):
             if resume_at:
                 log.warning(f"{self.path.name} is missing: the rows up to {resume_at:,} env steps are lost")
@@ -81,7 +82,7 @@ class MetricsCsv(Sink):
         self._file.close()
 
     def _add_columns(self, names: Iterable[str]) -> None:
-        """Rewrite the file with more columns; the cells already there are moved, not parsed."""
+        """Rewrite the file with more columns; the existing texts are copied as they are, not parsed."""
         columns = sorted(
             {*self._columns, *names}, key=lambda metric_name: (self._order.get(metric_name, math.inf), metric_name)
         )
@@ -92,7 +93,7 @@ class MetricsCsv(Sink):
         old_file.close()
 
     def _rewrite(self, columns: Cells, lines: list[Cells]) -> None:
-        """Replace the old file by a complete new one, then append to it."""
+        """Replace the file by one with these columns and lines, and open it for appending."""
         header = [columns] if columns else []
         text = "".join(",".join(cells) + "\n" for cells in header + lines)
         with run_files.replacing(self.path) as file:
@@ -104,7 +105,10 @@ class MetricsCsv(Sink):
 
 
 def _lines_up_to(columns: Cells, lines: list[Cells], resume_at: int) -> list[Cells]:
-    """The lines up to `resume_at` env steps, without the closing test; a line without a clock has the last one's."""
+    """Return the lines up to `resume_at` env steps, without those of the closing test.
+
+    A line without env steps counts as having those of the line before.
+    """
     kept_lines = []
     steps = 0.0
     for cells in lines:
@@ -116,14 +120,14 @@ def _lines_up_to(columns: Cells, lines: list[Cells], resume_at: int) -> list[Cel
 
 
 def _has_header(columns: Cells) -> bool:
-    """Whether the first line holds the names of metrics, or the file is empty."""
+    """Return whether the first line contains names of metrics, or the file is empty."""
     if not columns:
         return True
     return STEPS in columns and len({*columns}) == len(columns) and all(map(COLUMN.fullmatch, columns))
 
 
 def _damage(columns: Cells, lines: list[Cells], kept_lines: list[Cells], resume_at: int) -> str:
-    """A message about the rows up to `resume_at` that the file lacks; "" where it has them all."""
+    """Describe which rows up to `resume_at` env steps are missing or damaged; "" if the file is complete."""
     if not columns:
         return "it is empty" if resume_at else ""
     if not _has_header(columns):
@@ -136,7 +140,7 @@ def _damage(columns: Cells, lines: list[Cells], kept_lines: list[Cells], resume_
 
 
 def _unused_path(path: Path) -> Path:
-    """A free name for the copy of a damaged file, beside it."""
+    """Return an unused path for a copy of the damaged file: metrics.damaged-1.csv, then -2, .."""
     number = 1
     while os.path.lexists(path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")):
         number += 1
@@ -144,13 +148,14 @@ def _unused_path(path: Path) -> Path:
 
 
 class MetricsMmap(Sink):
-    """metrics.mmap, which monitors read (docs/metrics_file.md); a row costs tens of microseconds, however many look.
+    """Writes metrics.mmap, which monitors read (docs/metrics_file.md); a row takes tens of microseconds.
 
-    A resumed run begins a new file with the rows it goes on from. Where none can be made the training does without.
+    A resumed run makes a new file that starts with its earlier rows. If the file cannot be made, the training goes on
+    without it.
     """
 
     def __init__(self, run: RunDir, env_steps: int = 0) -> None:
-        """`env_steps`: where a resumed run goes on."""
+        """`env_steps`: env steps at which a resumed run continues."""
         self._run = run
         self._first_step = env_steps
         self._writer: MetricsWriter | None = None
@@ -161,8 +166,8 @@ class MetricsMmap(Sink):
         facts = {fact_name: getattr(header, fact_name) for fact_name in MMAP_FACTS}
         facts["first_step"] = self._first_step
         try:
-            most_metrics = len(load_metrics()) + SPARE_METRICS
-            self._writer = MetricsWriter(self._run.path / NAME, self._run.id, facts, metrics=most_metrics)
+            max_metrics = len(load_metrics()) + SPARE_METRICS
+            self._writer = MetricsWriter(self._run.path / NAME, self._run.id, facts, metrics=max_metrics)
         except OSError as error:
             log.warning(f"{NAME} cannot be created ({error.strerror}); monitors will read metrics.csv")
             return

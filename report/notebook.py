@@ -1,6 +1,6 @@
-"""The sink of a notebook, in the console's place: one output below the cell, drawn over itself.
+"""The sink that shows a training in a notebook, instead of the console: one output below the cell, updated in place.
 
-Its look is in notebook_page.
+notebook_page.py makes its HTML.
 """
 
 import math
@@ -21,11 +21,11 @@ from stride.trainer_callbacks.watch import past_rows
 from stride.utils.curve import Point
 
 Show = Callable[[Mapping[str, str]], None]
-DRAW_SECONDS = 0.5  # between two drawings, of some 15 kB each
+DRAW_SECONDS = 0.5  # between two drawings, which send about 15 kB each
 
 
 def displayed() -> Show:
-    """A function that shows its argument below the cell that runs, and from then on in its place."""
+    """Return a function that shows its argument (text by MIME type) below the running cell; later calls replace it."""
     from IPython.display import DisplayHandle
 
     handle = DisplayHandle()
@@ -40,11 +40,13 @@ def displayed() -> Show:
 
 
 class Notebook(Sink):
-    """`first_step`: the env steps a resumed run starts at; its curve begins where the run did, its clock here."""
+    """Shows progress, curve, metrics and result of a training in a notebook."""
 
     def __init__(
         self, run: RunDir, first_step: int = 0, show: Show | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        """`first_step`: env steps at which a resumed run continues: the curve shows earlier rows, too, the clock does
+        not count them. `show`: for tests."""
         self._run = run
         self._first_step = first_step
         self._metrics = console_metrics()
@@ -88,12 +90,12 @@ class Notebook(Sink):
         self._history.note(event)
 
     def end(self, outcome: Outcome | None) -> None:
-        """The last drawing stays in the notebook; an error is shown by the cell itself, below it."""
+        """Draw once more; this stays in the notebook. Below it Jupyter itself shows an error."""
         self._draw(outcome, is_over=True)
 
     def _draw(self, outcome: Outcome | None = None, is_over: bool = False) -> None:
         header = self._header
-        if header is None:  # failed before there was anything to show
+        if header is None:  # the training failed before `begin`
             return
         self._draw_time = self._clock()
         elapsed = self._draw_time - self._start_time

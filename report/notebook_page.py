@@ -1,7 +1,7 @@
-"""The look of a run in a notebook: pure functions from a RunView to HTML, for light and dark pages.
+"""Draw a run in a notebook: pure functions from a RunView to HTML that fits light and dark pages.
 
-Styles are written into the tags: a stylesheet would apply to the complete notebook, and front ends remove it from
-notebooks that they did not see made. For the same reason the curve is an image, whose colours stay inside.
+Styles are in the tags and not in a stylesheet: that would apply to the whole notebook, and front ends remove it from
+notebooks that they do not trust. For the same reason the curve is an image.
 """
 
 import math
@@ -23,25 +23,29 @@ NUMBERS = "flex:0 1 auto;min-width:0"
 TABLE = "margin:6px 0;border-collapse:collapse;border:0;font:inherit;color:inherit;font-variant-numeric:tabular-nums"
 CELL = "padding:1px 7px;border:0;background:transparent;white-space:nowrap"
 TRACK = "display:inline-block;width:220px;height:7px;border-radius:4px;background:rgba(140,149,159,.3)"
+# FAINT is a style for text on any background; the others are colours readable on white and on black
 FAINT, BLUE, PINK, GREEN, RED, AMBER = "opacity:.65", "#54aeff", "#d6409f", "#2da44e", "#e5484d", "#d4a72c"
-# by verdict; readable on white and on black alike
+# colours by verdict
 VERDICTS = {"solved": GREEN, "not solved": AMBER, "failed": RED, "interrupted": AMBER}
 SPARKLINE_CELLS = 16
-MOST_ALERTS = 4
+MAX_ALERTS = 4
 
 
 class Display(NamedTuple):
-    """Everything that is shown of a run, at one moment."""
+    """Everything that is shown of a run at one moment."""
 
     header: Header
     run: RunView
     train: Sequence[Point]
+    """training returns over env steps"""
     val: Sequence[Point]
+    """evaluations over env steps"""
     outcome: Outcome | None = None
+    """None while it trains, and after an error"""
 
 
 def page(display: Display) -> str:
-    """While it trains its progress and its numbers; afterwards the result, with the numbers folded away."""
+    """Return the HTML: progress and metrics during training; afterwards the result, with the metrics folded away."""
     result = _result(display.outcome)
     rows = display.run.rows
     numbers = _table(map(_metric_row, rows)) if rows else ""
@@ -52,7 +56,7 @@ def page(display: Display) -> str:
 
 
 def plain_text(display: Display) -> str:
-    """A few lines of text, for front ends that show no HTML."""
+    """Return one or two lines of text, for front ends that cannot show HTML."""
     run = display.run
     outcome = display.outcome
     if outcome is not None:
@@ -63,7 +67,7 @@ def plain_text(display: Display) -> str:
 
 
 def _title(display: Display) -> str:
-    """The run and how it ended in a line; below it what was known before it began."""
+    """Return a line with the run's name and result, and below it facts of the header."""
     header = display.header
     outcome = display.outcome
     title = f'<b style="font-size:15px">{escape(display.run.title)}</b>'
@@ -83,7 +87,7 @@ def _title(display: Display) -> str:
 
 
 def _progress(run: RunView) -> str:
-    """Budget and, where there is one, the goal."""
+    """Return the bars of the budget and, if there is one, of the goal."""
     clock = ", ".join(run.clock)
     if run.doing and not run.is_over:
         clock += f" · {run.doing}"
@@ -95,13 +99,14 @@ def _progress(run: RunView) -> str:
 
 
 def _bar(progress: Progress, addition: str, colour: str) -> str:
+    """Return a row of a table: label, bar, text, and a faint addition."""
     fill = f"display:block;height:7px;border-radius:4px;background:{colour};width:{100 * (progress.fraction or 0):.1f}%"
     bar = f'<span style="{TRACK}"><span style="{fill}"></span></span>'
     return _row(_faint(progress.label), bar, f"<b>{escape(progress.words)}</b>", _faint(addition))
 
 
 def _curve(display: Display) -> str:
-    """ "" until there is a line to draw."""
+    """Return an image of both curves; "" while they have fewer than two points."""
     if max(len(display.train), len(display.val)) < 2:
         return ""
     title = f"{display.run.title}, seed {display.header.seed}"
@@ -111,7 +116,7 @@ def _curve(display: Display) -> str:
 
 
 def _metric_row(metric_row: MetricRow) -> str:
-    """A metric with its last value, the last change, and a sparkline."""
+    """Return a row of a table: title, last value, last change, sparkline."""
     value = f"<b>{escape(metric_row.value)}</b>"
     if metric_row.bound:
         value = f'<span style="color:{AMBER}" title="{escape(metric_row.bound)}">! {value}</span>'
@@ -125,18 +130,18 @@ def _metric_row(metric_row: MetricRow) -> str:
 
 
 def _alerts(display: Display) -> str:
-    """The alerts that are open; afterwards all that there were."""
+    """Return the open alerts; at the end all alerts of the run."""
     alerts = display.outcome.alerts if display.outcome else display.run.alerts
     html = ""
-    for alert in alerts[:MOST_ALERTS]:
+    for alert in alerts[:MAX_ALERTS]:
         html += f"<div>{_bold(f'! {alert.title} {alert.bound}', AMBER)} {_faint(alert.tip)}</div>"
-    if len(alerts) > MOST_ALERTS:
-        html += f"<div>and {len(alerts) - MOST_ALERTS} more in report.md</div>"
+    if len(alerts) > MAX_ALERTS:
+        html += f"<div>and {len(alerts) - MAX_ALERTS} more in report.md</div>"
     return html
 
 
 def _result(outcome: Outcome | None) -> str:
-    """The result, its cost, and how a program loads the run."""
+    """Return a table of the result, its cost, and the Python call that loads the run."""
     if outcome is None:
         return ""
     run_id = outcome.run_path.replace("\\", "/").rpartition("/")[2]
@@ -158,7 +163,7 @@ def _table(rows: Iterable[str]) -> str:
 
 
 def _row(*cells: str, right_column: int = -1) -> str:
-    """A row of cells of HTML; `right_column`: the index of the column that is aligned at its right edge."""
+    """Return a row of HTML cells; `right_column`: index of the column that is right-aligned."""
     html = ""
     for index, cell in enumerate(cells):
         html += f'<td style="{CELL};text-align:{"right" if index == right_column else "left"}">{cell}</td>'

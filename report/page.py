@@ -1,6 +1,7 @@
-"""report.md of a finished run: what came out, with which settings, and how to play, resume and repeat it.
+"""The sink that writes report.md at the end of a run: result, settings, and commands to play, resume and repeat it.
 
-Command, versions and host are read from the run's config.json; nothing is measured here.
+Command, versions and host come from the run's config.json; nothing is measured here. group_page.py uses the functions
+for Markdown at the end of this file.
 """
 
 import dataclasses
@@ -29,9 +30,9 @@ Facts = Mapping[str, object]  # of config.json
 
 
 class ReportPage(Sink):
-    """Writes the end of a run to its disk: report.md, then config.json with the outcome.
+    """Writes report.md, then the outcome to config.json.
 
-    In this order, because a run that dies in between is resumed and writes both again.
+    The order matters: a run that dies in between has no outcome yet, so it can be resumed and writes both again.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -53,12 +54,12 @@ class ReportPage(Sink):
 
 
 def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outcome, task: Sequence[str] = ()) -> None:
-    """Write report.md and logs/curve.svg; `rows` as in metrics.csv, oldest first, `task` as in the header."""
+    """Write report.md and logs/curve.svg. `rows`: those of metrics.csv, oldest first. `task`: Header.task."""
     facts = run.facts()
     title = f"{config.env_id}:{config.variant}"
     bold = BOLD_NOTE if facts.get("changes") else ""
     run_files.make_folder(run.logs)
-    # the curve before the page that links to it: whoever sees the page sees a curve
+    # first the curve, then the page that links to it: so the link never points to a missing file
     svg = curve_svg(f"{title}, seed {config.seed}", points(rows, TRAIN), points(rows, VAL), outcome.goal)
     run_files.write_text(run.logs / "curve.svg", svg)
     metrics = arranged({metric_name for csv_row in rows for metric_name in csv_row})
@@ -88,7 +89,7 @@ def write_report(run: RunDir, config: Config, rows: Sequence[Row], outcome: Outc
 
 
 def _task(config: Config) -> str:
-    """The environment, with a link to its documentation, and the variant."""
+    """Return lines about the environment, with a link to its documentation, and about the variant."""
     source = config.spec.source
     link = f"[{config.env_id}]({source})" if source.startswith("https://") else config.env_id
     lines = (f"{link}: {config.spec.description}".removesuffix(": "), config.description)
@@ -96,7 +97,7 @@ def _task(config: Config) -> str:
 
 
 def _chart(rows: Sequence[Row]) -> str:
-    """The curve as text, for readers of a terminal: evaluations, or the return where there are none."""
+    """Draw the curve of evaluations (without any: of training returns) as text, for readers in a terminal."""
     for metric_name, title in ((VAL, "Evaluation"), (TRAIN, "Return")):
         curve = [point for point in points(rows, metric_name) if math.isfinite(point.y)]
         if len(curve) > 1:
@@ -105,7 +106,7 @@ def _chart(rows: Sequence[Row]) -> str:
 
 
 def _metrics_table(rows: Sequence[Row], metrics: Iterable[Metric], with_meaning: bool = True) -> str:
-    """Last and best value of each of these metrics; "" where there is none."""
+    """Return a table with the last and best value of each of these metrics; "" without metrics."""
     table_rows = []
     for metric in metrics:
         values = [csv_row[metric.name] for csv_row in rows if metric.name in csv_row]
@@ -122,7 +123,7 @@ def _metrics_table(rows: Sequence[Row], metrics: Iterable[Metric], with_meaning:
 
 
 def _alerts_table(alerts: Sequence[Alert]) -> str:
-    """Alerts in the order in which they began, with their worst values and what to try."""
+    """Return a table of alerts in the order in which they began, with their worst values and what to try."""
     if not alerts:
         return "None."
     table_rows = []
@@ -135,13 +136,13 @@ def _alerts_table(alerts: Sequence[Alert]) -> str:
 
 
 def _dreams(run: RunDir, outcome: Outcome) -> str:
-    """How far a world model's dreams stray, by observation; "" without one."""
+    """Return the section about a world model's prediction errors, for each observation; "" without such a model."""
     dreams = read_dreams(run) if outcome.dreams else None
     return "" if dreams is None else f"## Dreams\n\n{MEANING}\n\n{markdown_table(*dreams.table())}"
 
 
 def _commands(run: RunDir, facts: Facts, outcome: Outcome, task: Sequence[str]) -> str:
-    """Exact lines to paste into a shell."""
+    """Return the section of shell commands: other settings, play, continue, repeat."""
     command = facts.get("command", "")
     repeat = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
     if facts.get("git_hash"):
@@ -157,37 +158,38 @@ def _commands(run: RunDir, facts: Facts, outcome: Outcome, task: Sequence[str]) 
 
 
 def _config_table(config: Config, changed: Collection[str]) -> str:
-    """The settings that are not defaults, as they are typed; bold those that were changed for this run."""
+    """Return a table of the settings that are not defaults, as one types them; those changed for this run are bold."""
     settings = differing(to_plain(config))
     return markdown_table(("key", "value"), settings_rows(settings, changed))
 
 
 def _environment(facts: Facts) -> list[tuple[str, str]]:
-    """Code, versions and machine, a line each."""
+    """Return code, versions and machine as (what, value)."""
     details = {"commit": facts.get("git_hash") or "", **mapping(facts.get("versions")), **mapping(facts.get("host"))}
     return [(key, str(value)) for key, value in details.items() if str(value)]
 
 
 def joined(sections: Iterable[str]) -> str:
-    """A Markdown page of these sections; empty ones are left out."""
+    """Join the sections to a Markdown page; empty ones are left out."""
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; line breaks and pipes in cells are made harmless."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
 def _cell(text: str) -> str:
-    """A cell is one line, and a pipe in it does not end it."""
+    """Return the text in one line, with pipes escaped, as a pipe ends a cell in Markdown."""
     return " ".join(text.replace("|", "\\|").split())
 
 
 def text_chart(curve: Sequence[Point]) -> str:
-    """A curve as a block of text."""
+    """Draw a curve as a Markdown block of text."""
     return f"```text\n{area_chart([point.x for point in curve], [point.y for point in curve])}\n```"
 
 
 def shell_commands(commands: Iterable[tuple[str, str]]) -> str:
-    """Each command below its title; empty ones are left out."""
+    """Return each command as a Markdown block below its title; empty commands are left out."""
     return "\n\n".join(f"{title}:\n\n```sh\n{command}\n```" for title, command in commands if command)

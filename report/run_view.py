@@ -1,7 +1,7 @@
-"""A run at one moment, computed once: how far it is, how well it does, and a table of its metrics.
+"""The data that displays show of a run at one moment: progress, returns, and a table of its metrics.
 
-Renderers only choose positions and colours: terminal.py, notebook_page.py. Nothing heavy is imported here: the monitor
-has 0.4 seconds until its first screen.
+terminal.py and notebook_page.py draw it; they only choose positions and colours. Import nothing heavy here: the monitor
+has to show its first screen within 0.4 seconds.
 """
 
 import math
@@ -23,12 +23,12 @@ class MetricRow(NamedTuple):
     metric: Metric
     value: str
     change: str
-    """the size of the last change; "" where it rounds to nothing"""
+    """size of the last change; "" if it rounds to 0"""
     rises: bool
     good: bool | None
-    """whether the change is for the better; None where neither direction is"""
+    """whether the change is an improvement; None if neither direction is better"""
     bound: str
-    """what is alarming about the value, in words; "" where nothing is"""
+    """why the value is alarming, "above 0.1"; "" if it is not"""
     tail: Sequence[float]
     """the last values, oldest first"""
 
@@ -38,11 +38,12 @@ class Progress(NamedTuple):
 
     label: str
     fraction: float | None
-    """None: there is no bar"""
+    """filled part of the bar; None: no bar"""
     words: str
     more: Sequence[str] = ()
-    """what may follow the text, the longest first"""
+    """alternative additions to the text, the longest first: the first that fits is shown"""
     reached: bool = False
+    """whether the goal is reached"""
 
 
 @dataclass
@@ -52,7 +53,7 @@ class RunView:
     title: str
     env_steps: int
     budget: int
-    """env steps; 0 while it is unknown"""
+    """env steps; 0 if unknown"""
     goal: float | None
     val: Score
     train: Score
@@ -63,16 +64,17 @@ class RunView:
     rate: float = math.nan
     """env steps per second, now"""
     mean_rate: float = math.nan
+    """env steps per second, over the run"""
     doing: str = ""
-    """what the numbers do not say: `evaluation under way`"""
+    """the present activity, `evaluation under way`, where numbers do not show it"""
     is_over: bool = False
     alerts: Sequence[Alert] = ()
-    """those that are open"""
+    """the open ones"""
     rows: Sequence[MetricRow] = ()
 
     @property
     def clock(self) -> list[str]:
-        """`0:27`, `left 1:02`, `4,812 steps/s`, `4,790 on average`: as much of it as is known."""
+        """Times and speeds, as far as they are known: `0:27`, `left 1:02`, `4,812 steps/s`, `4,790 on average`."""
         parts = []
         has_rate = math.isfinite(self.rate)
         if math.isfinite(self.elapsed):
@@ -95,13 +97,16 @@ class RunView:
         return min(1.0, self.env_steps / self.budget) if self.budget else 0.0
 
     def steps(self) -> Progress:
-        """How much of the budget is spent."""
+        """Return the progress bar of the budget."""
         if not self.budget:
             return Progress("steps", None, f"{self.env_steps:,}")
         return Progress("steps", self.spent, f"{self.percent}  {self.env_steps:,} / {self.budget:,}")
 
     def toward_goal(self) -> Progress | None:
-        """The last evaluation against the goal, or training's return before there is one; None without either."""
+        """Return the bar of the last evaluation (before the first one: training return) against the goal.
+
+        None if there is neither a return nor a goal.
+        """
         kind, result = newest_return(self.val, self.train)
         if not math.isfinite(result.last):
             if self.goal is None:
@@ -118,12 +123,15 @@ class RunView:
 
 
 def newest_return(val: Score, train: Score) -> tuple[str, Score]:
-    """Evaluations; training where nothing was evaluated yet. Its last value is NaN where no episode has ended."""
+    """Return the name and the score of evaluations, or of training before the first evaluation.
+
+    Its last value is NaN if no episode has ended.
+    """
     return (NAMES["val"], val) if math.isfinite(val.last) else (NAMES["train"], train)
 
 
 def metric_row(metric: Metric, value: float, tail: Sequence[float], alerts: Iterable[Alert]) -> MetricRow:
-    """`tail`: its last values, oldest first; the change is that from the last but one to the value."""
+    """Make a line of the table. `tail`: last values, oldest first; the change is `value` minus the last but one."""
     bound = next((alert.bound for alert in alerts if alert.name == metric.name), "")
     if not math.isfinite(value):
         bound = "" if metric.nan else NOT_A_NUMBER
@@ -144,7 +152,7 @@ def live_view(
     metrics: Sequence[Metric] = (),
     is_over: bool = False,
 ) -> RunView:
-    """A training as its own process sees it, with a row for each of `metrics` that has a value."""
+    """Make the view of a training in its own process, with a row for each of `metrics` that has a value."""
     alerts = list(history.alerts.values())
     if metrics and history.own:
         metrics = arranged([*(metric.name for metric in metrics), *history.own])

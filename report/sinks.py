@@ -1,4 +1,7 @@
-"""The sinks of a training and the watchers of a group of runs, in the order in which they are called."""
+"""List the sinks of a training and the watchers of a group of runs, in the order in which they are called.
+
+A new sink is one more row here.
+"""
 
 from collections.abc import Sequence
 
@@ -25,8 +28,11 @@ def sinks_of(
     events: Events | None = None,
     logger: Sequence[str] = (),
 ) -> list[Sink]:
-    """`env_steps`: where a resumed run goes on; `exported`: of the last row that belongs to its checkpoint; `events`
-    are for programs and replace the console; `logger`: the config's."""
+    """Make the sinks of a training.
+
+    `env_steps`: env steps at which a resumed run continues; `exported`: env steps of the last row that belongs to its
+    checkpoint. `events`: where --json writes; they replace the console. `logger`: the config's list of trackers.
+    """
     display: Sink
     if events is not None:
         display = JsonEvents(events, run, env_steps)
@@ -40,10 +46,10 @@ def sinks_of(
         LogLines(run),
         ReportPage(run),
         *async_trackers(run, logger, env_steps),
-        display,  # the last: at the end everything else is on the disk
+        display,  # last: when it prints the end, all files are written
     ]
 
 
 def group_watchers(quiet: bool = False) -> list[Watcher]:
-    """The page before the console, which prints where the page is."""
+    """Make the watchers of a group: first the page, then the console, which prints the page's path."""
     return [GroupPage(), GroupConsole(quiet)]

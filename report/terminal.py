@@ -1,7 +1,7 @@
-"""How a run is drawn on a terminal: pure functions from a RunView to lines of rich Text, for console and monitor.
+"""Draw a run on a terminal: pure functions from a RunView to lines of rich Text. Console and monitor use them.
 
-Columns are set by hand: a table of twenty rows is drawn four times a second beside the training and must stay cheap.
-Foreign text passes `clean` first: no code that commands a terminal, no character wider than a cell.
+Widths of columns are constants, because a table of twenty rows is drawn four times a second during the training and
+must be cheap. Text from outside passes `clean` first: it may contain control codes or characters two cells wide.
 """
 
 import io
@@ -22,68 +22,69 @@ from stride.utils.typography import area_chart, bar, sparkline
 
 INDENT = "  "
 LABEL, VALUE, UNIT, CHANGE = 8, 11, 8, 12  # widths of columns
-TITLE, NARROW_TITLE = 26, 18  # most columns of a title; on pages below NARROW columns
-NARROW, WIDE = 70, 99  # columns; from WIDE on there is space for units
-LONGEST_BAR, SHORTEST_BAR = 40, 8
-SPARKLINE = 6  # cells of a sparkline that a bound beside it leaves
-FEWEST_CELLS = 4  # of a sparkline
-MOST_FOLDED = 3  # lines that one label takes
-MOST_ALERTS = 3  # lines below the table
-AXIS = 12  # columns beside a curve
-TALLEST_CURVE, LOWEST_CURVE = 12, 3  # lines
+TITLE, NARROW_TITLE = 26, 18  # columns of a title at most; NARROW_TITLE on pages below NARROW columns
+NARROW, WIDE = 70, 99  # columns of a page; from WIDE on there is space for units
+MAX_BAR, MIN_BAR = 40, 8  # columns of a progress bar
+MIN_CELLS_BY_BOUND = 6  # cells of a sparkline with a bound beside it; with less space the bound is left out
+MIN_CELLS = 4  # cells of a sparkline; with less space there is none
+MAX_FOLDED_LINES = 3  # lines of one text
+MAX_ALERTS = 3  # lines of alerts below the table
+AXIS_WIDTH = 12  # columns for the axis of a curve
+MAX_CURVE_HEIGHT, MIN_CURVE_HEIGHT = 12, 3  # lines of one curve
 
 Lines = list[Text]
 Points = Sequence[tuple[float, float]]
 
 
 class Page(NamedTuple):
-    """The space that is drawn on."""
+    """The space to draw on."""
 
     width: int
-    """columns that may be written on: the last one of a terminal stays free, or some of them wrap"""
+    """columns to write on: one less than the terminal has, because some terminals wrap after the last one"""
     height: int
     ascii_only: bool = False
 
 
 def clean(text: object, most: int = 200) -> str:
-    """The first `most` characters; each that commands a terminal, or is not exactly one cell wide, becomes `?`."""
+    """Return the first `most` characters; control codes and characters not exactly one cell wide become `?`."""
     return "".join(letter if letter.isprintable() and cell_len(letter) == 1 else "?" for letter in str(text)[:most])
 
 
 def line_of(text: str = "", style: str = "") -> Text:
-    """A line that is cut, not folded, where there is no space for it."""
+    """Make a line that is cut, not folded, if the terminal is too narrow."""
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
 def labelled(label: str, text: str = "", style: str = "") -> Text:
+    """Make a line with a dim label in its own column: `  speed   4,812 steps/s`."""
     return line_of().append(f"{INDENT}{label:<{LABEL}}", "dim").append(text, style)
 
 
 def folded(label: str, text: str, page: Page) -> Lines:
-    """The text behind its label, in a few lines."""
+    """Fold a text into at most MAX_FOLDED_LINES lines; the first one has the label."""
     text_lines = []
-    for part in wrap(text, max(10, page.width - len(INDENT) - LABEL))[:MOST_FOLDED]:
+    for part in wrap(text, max(10, page.width - len(INDENT) - LABEL))[:MAX_FOLDED_LINES]:
         text_lines.append(labelled(label, part))
         label = ""
     return text_lines
 
 
 def at_right(line: Text, right_text: Text, page: Page) -> Text:
-    """`right_text` at the right edge, where it fits with two blanks before it."""
+    """Append `right_text` at the right edge of the line, if it fits with two blanks before it."""
     blanks = page.width - line.cell_len - right_text.cell_len
     return line.append(" " * blanks).append_text(right_text) if blanks >= 2 else line
 
 
 def progress_lines(steps: Progress, goal: Progress | None, page: Page) -> Lines:
-    """The bars of budget and goal, both as long as the text leaves space for; no bars where it leaves none."""
+    """Draw the bars of budget and goal, equally long; without bars if the texts leave no space for them."""
     width = page.width - len(INDENT) - LABEL
     bars = [steps, goal] if goal else [steps]
     texts = [_progress_text(progress, width) for progress in bars]
-    length = min(LONGEST_BAR, width - max(text.cell_len for text in texts) - len(INDENT))
+    length = min(MAX_BAR, width - max(text.cell_len for text in texts) - len(INDENT))
     text_lines = []
     for progress, text in zip(bars, texts, strict=True):
         line = labelled(progress.label)
-        if progress.fraction is not None and length >= SHORTEST_BAR:
+        if progress.fraction is not None and length >= MIN_BAR:
             done, remaining = bar(progress.fraction, length, page.ascii_only)
             line.append(done, _progress_style(progress)).append(remaining, "dim").append(INDENT)
         text_lines.append(line.append_text(text))
@@ -97,12 +98,12 @@ def _progress_style(progress: Progress) -> str:
 
 
 def _progress_text(progress: Progress, width: int) -> Text:
-    """The text behind a bar, with the longest addition that leaves space for a bar."""
+    """Return the text behind a bar, with the longest addition that leaves space for a bar."""
     style = "bold"
     if progress.label != "steps" and progress.fraction is not None:
         style = f"bold {_progress_style(progress)}"
     text = Text().append(progress.words, style)
-    available = width - text.cell_len - len(INDENT) - SHORTEST_BAR
+    available = width - text.cell_len - len(INDENT) - MIN_BAR
     for addition in progress.more:
         if len(addition) + 3 <= available:
             return text.append(f"   {addition}", "dim")
@@ -110,7 +111,10 @@ def _progress_text(progress: Progress, width: int) -> Text:
 
 
 def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> Lines:
-    """A line per metric, area by area; below them `hidden`, which counts the metrics that are not shown."""
+    """Draw a line for each metric, with the name of its area where that changes.
+
+    `hidden`: a last line about metrics that are not shown, "5 more in metrics.csv".
+    """
     most = TITLE if page.width >= NARROW else NARROW_TITLE
     title_width = min(most, max((len(metric_row.metric.title) for metric_row in rows), default=0))
     text_lines = []
@@ -126,7 +130,7 @@ def metric_table(rows: Sequence[MetricRow], page: Page, hidden: str = "") -> Lin
 
 
 def _metric_line(metric_row: MetricRow, area: str, title_width: int, page: Page) -> Text:
-    """area, title, value, change, sparkline, what is alarming; the unit where the page is wide enough."""
+    """Draw area, title, value, unit (on wide pages), change, sparkline, and the bound that the value exceeds."""
     metric = metric_row.metric
     line = labelled(clean(area)[: LABEL - 1])
     line.append(f"{clean(metric.title)[:title_width]:<{title_width}}", "bold" if metric.highlight else "")
@@ -139,25 +143,25 @@ def _metric_line(metric_row: MetricRow, area: str, title_width: int, page: Page)
         line.append(f" {unit:<{UNIT}}"[: UNIT + 1], "dim")
     change = ""
     style = "dim"
-    if metric_row.change:  # an arrow and the difference, green where it is for the better
+    if metric_row.change:  # an arrow and the difference, green for an improvement
         change = f"  {('-+' if page.ascii_only else '▼▲')[metric_row.rises]} {metric_row.change}"
         if metric_row.good is not None:
             style = "green" if metric_row.good else "red"
     line.append(f"{change:<{CHANGE}}", style)
     available = page.width - line.cell_len - len(INDENT)
     bound_width = len(metric_row.bound) + len(INDENT)
-    if metric_row.bound and available - bound_width >= SPARKLINE:
+    if metric_row.bound and available - bound_width >= MIN_CELLS_BY_BOUND:
         cells = min(TAIL, available - bound_width)
         line.append(f"{INDENT}{sparkline(metric_row.tail, cells, page.ascii_only):<{cells}}", "cyan")
         line.append(f"{INDENT}{clean(metric_row.bound)}", "yellow")
-    elif available >= FEWEST_CELLS:  # a bound that leaves too little space is told below the table only
+    elif available >= MIN_CELLS:  # without the bound, which the alerts below the table repeat
         line.append(INDENT + sparkline(metric_row.tail, min(TAIL, available), page.ascii_only), "cyan")
     line.truncate(page.width)
     return line
 
 
-def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MOST_ALERTS) -> Lines:
-    """A line for each open alert: which bound is exceeded, and what to try."""
+def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MAX_ALERTS) -> Lines:
+    """Draw a line for each open alert, at most `most`: which bound is exceeded, and what to try."""
     text_lines = []
     for alert in alerts[:most]:
         line = line_of().append(f"{INDENT}! ", "bold yellow")
@@ -172,13 +176,14 @@ def alert_lines(alerts: Sequence[Alert], page: Page, most: int = MOST_ALERTS) ->
 
 
 def curve_lines(curves: Mapping[str, Points], page: Page) -> Lines:
-    """Each curve, of points (env steps, value), below its title; as many as there is space for."""
+    """Draw each curve, a list of (env steps, value), below its title; curves without enough space are left out."""
     text_lines: Lines = []
     for title, points in curves.items():
-        height = min(TALLEST_CURVE, page.height // len(curves) - 4)  # beside it title, axis of two lines, a free one
-        if height >= LOWEST_CURVE:
+        # 4 more lines: the title, the axis (two lines), a free one
+        height = min(MAX_CURVE_HEIGHT, page.height // len(curves) - 4)
+        if height >= MIN_CURVE_HEIGHT:
             steps, values = zip(*points, strict=True)
-            chart = area_chart(steps, values, max(20, page.width - AXIS), height)
+            chart = area_chart(steps, values, max(20, page.width - AXIS_WIDTH), height)
             text_lines.append(line_of(title, "bold"))
             text_lines += [line_of(text, "cyan") for text in chart.split("\n")]
             text_lines.append(line_of())
@@ -186,13 +191,13 @@ def curve_lines(curves: Mapping[str, Points], page: Page) -> Lines:
 
 
 def drawable(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points of a curve whose values are finite; [] where they make no curve yet."""
+    """Return the points (env steps, value) whose values are finite; [] if they are too few for a curve."""
     finite_points = [point for point in points if math.isfinite(point[1])]
     return finite_points if len(finite_points) > 1 and finite_points[0][0] < finite_points[-1][0] else []
 
 
 def encoded(text_lines: Iterable[Text], unicode: bool, colours: bool) -> list[str]:
-    """Each line as a terminal takes it; without `unicode` every character beyond ASCII becomes `?`."""
+    """Convert lines to strings with a terminal's colour codes; without `unicode` characters beyond ASCII become `?`."""
     console = Console(
         file=io.StringIO(), force_terminal=True, color_system="standard" if colours else None, no_color=False
     )

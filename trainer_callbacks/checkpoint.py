@@ -1,6 +1,7 @@
-"""Checkpoints: plain data, complete or not at all, between two iterations only; a sidecar has the score of each.
+"""The callback that decides when to save a checkpoint, and writes it atomically between two iterations.
 
-How a set of file, sidecar and links is committed, chosen and thinned out lives in runstore/checkpoint_set.py.
+A checkpoint holds plain data (numbers, texts, tensors) and is complete or absent. Its sidecar, a .json file beside it,
+has its clock, score and hash. runstore/checkpoint_set.py commits, selects and deletes these sets.
 """
 
 import hashlib
@@ -29,15 +30,15 @@ from stride.utils.user_error import NumbersError
 
 log = logging.getLogger("stride")
 
-ALLOWANCE, FRACTION = 0.2, 0.01  # saving may take this many seconds, and this fraction of the time
-TIES = 40  # parts of the budget: in each of them one more checkpoint with the best score replaces the older one
+FREE_SAVE_SECONDS, MAX_SAVE_SHARE = 0.2, 0.01  # saving may take 0.2 seconds plus 1 % of the training time
+TIE_PARTS = 40  # parts of the budget; with equal scores `best` is replaced once in each part
 
 
 class Ownership(Callback):
-    """Checks that the run is still this process's to write in: LockLostError before an iteration is reported.
+    """Checks that this process still owns the run; raises LockLostError before an iteration is reported.
 
-    A process that was halted, or cut off from a shared folder, may have been taken for dead by another machine, which
-    trains the run now. It comes before all callbacks that report; Onward and checkpoints check, too.
+    If a process was suspended, or lost contact with a shared folder, another machine may take it for dead and train the
+    run itself. This callback comes before all that report; Onward and checkpoints check, too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +52,7 @@ class Ownership(Callback):
 
 
 class HashingFile:
-    """A file that knows the size and the hash of what was written to it; torch writes strictly forwards."""
+    """A file for torch.save that counts the bytes written and hashes them; torch never seeks back."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -74,10 +75,13 @@ class HashingFile:
 
 
 class AtomicIO(CheckpointIO):
-    """Writes beside the target, syncs, renames. (Lightning's own stages in $TMPDIR: half of 60 kills left rubbish.)"""
+    """How Lightning writes a checkpoint: to a file beside the target, which is synced and then renamed.
+
+    Lightning's own version writes to $TMPDIR first: in a test with 60 kills half of them left files there.
+    """
 
     def __init__(self) -> None:
-        self.written: dict[str, Any] = {}  # size and hash of the last file
+        self.written: dict[str, Any] = {}  # size and sha256 of the last file
 
     def save_checkpoint(self, checkpoint: dict[str, object], path: str | Path, storage_options: object = None) -> None:
         with run_files.replacing(Path(path), sync_name=False) as file:  # checkpoint_set.seal syncs the folder
@@ -101,13 +105,13 @@ class AtomicIO(CheckpointIO):
 
 
 class Checkpoint(LightningCheckpoint):
-    """`epoch=NN` with each evaluation (or on its own cadence), `step=N` by the clock on the wall and at the end.
+    """Saves `epoch=NN.ckpt` after evaluations (or every checkpoint_freq_epochs), `step=N.ckpt` by time and at the end.
 
-    With evaluations: always with one that is the best so far, with others while saving takes a hundredth of the time.
-    Among equal scores the newest is best, to a fortieth of the budget: a run that scores 500 each time is not saved
-    each time; and if the clock on the wall decided that, `best` would be another one on another machine.
-    Lightning runs subclasses of its Checkpoint behind all other callbacks, so this iteration's evaluation is known.
-    The best score so far is read off the sidecar of `best`, not remembered: what is not on the disk is not best.
+    An evaluation that is the best so far is always saved; others only while saving takes about 1 % of the time.
+    Among equal scores the newest is best, but `best` changes only once in TIE_PARTS of the budget: so a run that scores
+    500 each time is not saved each time. Wall time does not decide that, or `best` would depend on the machine.
+    Lightning runs subclasses of its Checkpoint after all other callbacks, so this iteration's evaluation is known.
+    After a resume the best score is read from the sidecar of `best`: a score that is not on disk does not count.
     """
 
     def __init__(
@@ -118,8 +122,8 @@ class Checkpoint(LightningCheckpoint):
         facts: Mapping[str, object],
         on_saved: Callable[[Path, Mapping[str, object]], None] = lambda path, facts: None,
     ) -> None:
-        """`facts`: what every sidecar says beside its own clock, score and hash. `on_saved` is called with every set
-        that is complete and linked."""
+        """`facts`: entries of every sidecar, beside its clock, score and hash. `on_saved(path, facts)` is called after
+        each save, when file, sidecar and links are complete."""
         self.run = run
         self.folder = run.checkpoints
         self.evaluate = evaluate
@@ -127,11 +131,11 @@ class Checkpoint(LightningCheckpoint):
         self.facts = dict(facts)
         self.on_saved = on_saved
         self.best = -math.inf  # score of `best`
-        self.best_steps = 0  # its env steps
-        self.saved = {"iterations": 0, "env_steps": 0}
+        self.best_steps = 0  # env steps of `best`
+        self.saved = {"iterations": 0, "env_steps": 0}  # clock of the last checkpoint
         self._started_at = self._saved_at = time.monotonic()
-        self._spent = 0.0  # seconds of all saves
-        self._price = 0.0  # seconds of the last one
+        self._all_saves = 0.0  # seconds of all saves
+        self._last_save = 0.0  # seconds of the last save
 
     def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
         self._started_at = self._saved_at = time.monotonic()
@@ -143,16 +147,16 @@ class Checkpoint(LightningCheckpoint):
                 self.best = checkpoint_set.score_of(path)
                 self.best_steps = checkpoint_set.facts_of(path)["env_steps"]
             self._complete_links(agent)
-            self._thin_out()  # the process before may have died before it did
+            self._thin_out()  # the previous process may have died between a save and this
 
     def _complete_links(self, agent: Agent) -> None:
-        """Link the state that the run goes on from, where the process before died between its sidecar and the links."""
+        """Link the checkpoint that the run continues from, if the process died between its sidecar and its links."""
         for stem, facts in checkpoint_set.known(self.folder).items():
             path = self.folder / f"{stem}.ckpt"
             score = checkpoint_set.score_of(path)
             if facts["iterations"] != agent.progress["iterations"]:
                 continue
-            if not checkpoint_set.target(self.folder / "last.ckpt"):  # the first save was the last one, too
+            if not checkpoint_set.target(self.folder / "last.ckpt"):  # it was the first save: no link existed yet
                 checkpoint_set.point(path, ("last",))
             if self._surpasses(score, facts["env_steps"]) or self.best == -math.inf:
                 checkpoint_set.point(path, ("best",))
@@ -174,28 +178,30 @@ class Checkpoint(LightningCheckpoint):
         if every is not None:
             return agent.epoch_ended and agent.epoch % every == 0
         # one more save, as long as the last, must stay within the time that saving may take
-        allowed = ALLOWANCE + FRACTION * (time.monotonic() - self._started_at)
-        return self.evaluate.evaluated(agent) and self._spent + self._price <= allowed
+        allowed = FREE_SAVE_SECONDS + MAX_SAVE_SHARE * (time.monotonic() - self._started_at)
+        return self.evaluate.evaluated(agent) and self._all_saves + self._last_save <= allowed
 
     def on_train_end(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
         if self.saved["iterations"] != agent.progress["iterations"]:
             self.save(trainer, agent)
 
     def _improves(self, agent: Agent) -> bool:
-        """Whether the present weights were evaluated, and are best."""
+        """Return whether the present weights were evaluated and their score makes them `best`."""
         evaluated = self.evaluate.evaluated(agent)
         return evaluated and self._surpasses(self.evaluate.mean, agent.progress["env_steps"])
 
     def _surpasses(self, score: float, env_steps: int) -> bool:
-        """Whether this is best: a better score than that of `best`, or the same in a later part of the budget."""
+        """Return whether this score is better than that of `best`, or equal and in a later part of the budget."""
         if score != self.best:
             return score > self.best and math.isfinite(score)
         budget = self.config.max_timesteps
-        return math.isfinite(score) and env_steps * TIES // budget > self.best_steps * TIES // budget
+        return math.isfinite(score) and env_steps * TIE_PARTS // budget > self.best_steps * TIE_PARTS // budget
 
     def finish(self, test_score: float, goal: float | None) -> None:
-        """After the closing test, -inf where there was none: the last checkpoint becomes best where it scores no less
-        than `best`, or reached the goal in that test. Its score is the test's, where no evaluation came to it.
+        """Decide, after the closing test, whether the last checkpoint becomes `best`.
+
+        It does if its score is at least that of `best`, or if the test reached the goal. Its score is that of its
+        evaluation, else `test_score`, the mean return of the closing test (-inf if there was none).
         """
         path = self.folder / f"{checkpoint_set.target(self.folder / 'last.ckpt')}.ckpt"
         facts = checkpoint_set.facts_of(path)
@@ -209,11 +215,11 @@ class Checkpoint(LightningCheckpoint):
             self._thin_out()
 
     def save(self, trainer: L.Trainer, agent: Agent) -> None:
-        """Write the state between two iterations as a set, link it as `last` (and `best`), then thin out older ones.
+        """Write a checkpoint and its sidecar, link it as `last` (and `best`), then delete older ones.
 
-        NumbersError before a byte is written where a weight is not finite (nan_guard: off does not look). OSError where
-        the disk has no space: the sets before it stay complete and linked. LockLostError where another process owns the
-        run by now. Takes as long as a sync of the disk.
+        NumbersError if a weight is not finite, before a byte is written (not checked with nan_guard: off).
+        OSError if the disk is full: earlier checkpoints stay complete and linked.
+        LockLostError if another process owns the run now. Takes as long as a sync of the disk.
         """
         start = time.monotonic()
         run_lock.check(self.run.path)
@@ -223,7 +229,7 @@ class Checkpoint(LightningCheckpoint):
         improves = self._improves(agent)
         stem = f"epoch={agent.epoch:02d}" if agent.epoch_ended else f"step={steps}"
         path = self.folder / f"{stem}.ckpt"
-        run_files.sync(self.run.metrics_csv)  # the rows up to here are no younger than the state
+        run_files.sync(self.run.metrics_csv)  # a checkpoint must never be on disk without the rows before it
         trainer.save_checkpoint(path, weights_only=False)
         assert isinstance(trainer.strategy.checkpoint_io, AtomicIO)
         facts: dict[str, Any] = {
@@ -232,11 +238,12 @@ class Checkpoint(LightningCheckpoint):
             "score": None,
             "segments": agent.memory.segment_names(),
         }
-        note = ""
+        remark = ""
         if self.evaluate.evaluated(agent) and math.isfinite(self.evaluate.mean):
             facts |= {"score": self.evaluate.mean, "score_episodes": self.config.eval_episodes}
-            note = f", evaluation {self.evaluate.mean:g}"
-        links = ("best", "last") if improves or self.best == -math.inf else ("last",)  # unevaluated, the newest is best
+            remark = f", evaluation {self.evaluate.mean:g}"
+        # while nothing was evaluated, the newest checkpoint is best
+        links = ("best", "last") if improves or self.best == -math.inf else ("last",)
         checkpoint_set.seal(path, {**facts, **trainer.strategy.checkpoint_io.written, **self.facts}, links)
         if improves:
             self.best = self.evaluate.mean
@@ -245,13 +252,13 @@ class Checkpoint(LightningCheckpoint):
         self._saved_at = time.monotonic()
         self._thin_out()
         self.on_saved(path, {**facts, "best": "best" in links})
-        self._price = time.monotonic() - start
-        self._spent += self._price
-        agent.seconds["save"] += self._price
-        log.log(NOTE, f"checkpoint {stem} ({' and '.join(links)}) at {steps:,} steps{note}")
+        self._last_save = time.monotonic() - start
+        self._all_saves += self._last_save
+        agent.seconds["save"] += self._last_save
+        log.log(NOTE, f"checkpoint {stem} ({' and '.join(links)}) at {steps:,} steps{remark}")
 
     def _thin_out(self) -> None:
-        """Delete sets beyond those that the config keeps, and rows of the replay memory that no checkpoint names."""
+        """Delete checkpoints beyond those that the config keeps, and replay memory files that no sidecar names."""
         remaining = checkpoint_set.prune(
             self.folder, self.config.checkpoint_keep_last, self.config.checkpoint_keep_best
         )
@@ -260,7 +267,7 @@ class Checkpoint(LightningCheckpoint):
 
 
 def check_finite(agent: Agent) -> None:
-    """NumbersError if any weight or statistic is non-finite: such a state is never written."""
+    """Raise NumbersError if any weight or statistic is non-finite: such a state is never written."""
     for name, value in agent.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise NumbersError(

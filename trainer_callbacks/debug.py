@@ -1,7 +1,7 @@
-"""The checks of --debug: numbers in and out of every layer, statistics of weights and gradients, a profiler's trace.
+"""The callback of --debug: check every layer for non-finite numbers, log weights and gradients, record a trace.
 
-They cost time; a run without --debug has none of them. logs/debug.csv has a line per iteration and
-parameter, logs/trace.json opens in chrome://tracing or Perfetto.
+It costs time, so a run without --debug does not have it. logs/debug.csv has a line for each iteration and parameter;
+logs/trace.json opens in chrome://tracing or Perfetto.
 """
 
 import csv
@@ -21,23 +21,23 @@ from stride.runstore import run_files
 from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import NumbersError
 
-HEAD = ("iteration", "parameter", "mean", "std", "largest", "gradient_norm", "gradient_largest")
-PROFILED = range(2, 5)  # iterations; the first one compiles and fills caches
+COLUMNS = ("iteration", "parameter", "mean", "std", "largest", "gradient_norm", "gradient_largest")
+TRACED = range(2, 5)  # iterations; the first one compiles and fills caches
 
 log = logging.getLogger("stride")
 
 
 class OneWorld(Callback):
-    """Marks a training that a person steps through: evaluation plays one world, too."""
+    """Marks a training that a person steps through with a debugger: evaluation uses one environment, too."""
 
 
 class Debug(OneWorld):
-    """Hooks on the policy's modules, a row per parameter, and the trace of a few iterations."""
+    """Checks the inputs and outputs of the policy's layers, writes a line per parameter, traces a few iterations."""
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
-        self._rows: list[tuple[Any, ...]] = []
-        self._closing = ExitStack()
+        self._lines: list[tuple[Any, ...]] = []
+        self._cleanup = ExitStack()
         self._profiler: torch.profiler.profile | None = None
 
     def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
@@ -46,26 +46,27 @@ class Debug(OneWorld):
         for name, module in agent.policy.named_modules():
             if not list(module.children()):
                 hook = module.register_forward_hook(partial(check, name))
-                self._closing.callback(hook.remove)
+                self._cleanup.callback(hook.remove)
+        # torch then says which operation gave a NaN gradient; the earlier setting is restored at the end
         anomaly = torch.is_anomaly_enabled()
         torch.autograd.set_detect_anomaly(True)
-        self._closing.callback(torch.autograd.set_detect_anomaly, anomaly)
+        self._cleanup.callback(torch.autograd.set_detect_anomaly, anomaly)
 
     def on_train_batch_start(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
-        if agent.progress["iterations"] + 1 == PROFILED.start:
+        if agent.progress["iterations"] + 1 == TRACED.start:
             self._profiler = torch.profiler.profile(record_shapes=True)
             self._profiler.start()
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
-        if agent.progress["iterations"] + 1 == PROFILED.stop:
+        if agent.progress["iterations"] + 1 == TRACED.stop:
             self._end_trace()
-        self._rows += [row(agent.progress["iterations"], *named) for named in agent.policy.named_parameters()]
+        self._lines += [row(agent.progress["iterations"], *named) for named in agent.policy.named_parameters()]
 
     def _end_trace(self) -> None:
         if self._profiler is not None:
             self._profiler.stop()
             self._profiler.export_chrome_trace(str(run_files.check(self.run.logs / "trace.json")))
-            log.info(f"debug: {self.run.logs / 'trace.json'} has a trace of iterations {PROFILED[0]} to {PROFILED[-1]}")
+            log.info(f"debug: {self.run.logs / 'trace.json'} has a trace of iterations {TRACED[0]} to {TRACED[-1]}")
         self._profiler = None
 
     def on_train_end(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
@@ -76,14 +77,14 @@ class Debug(OneWorld):
 
     def _close(self) -> None:
         self._end_trace()
-        self._closing.close()
+        self._cleanup.close()
         text = io.StringIO(newline="")
-        csv.writer(text).writerows([HEAD, *self._rows])
+        csv.writer(text).writerows([COLUMNS, *self._lines])
         run_files.write_text(self.run.logs / "debug.csv", text.getvalue())
 
 
 def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
-    """A line of debug.csv; the gradient is that of the iteration's last update."""
+    """Return a line of debug.csv, in the order of COLUMNS; the gradient is that of the iteration's last update."""
     x = value.detach()
     cells: list[Any] = [x.mean().item(), x.std(unbiased=False).item(), x.abs().max().item(), "", ""]
     if value.grad is not None:
@@ -92,7 +93,7 @@ def row(iteration: int, name: str, value: Tensor) -> tuple[Any, ...]:
 
 
 def check(name: str, module: nn.Module, inputs: object, outputs: object) -> None:
-    """A forward hook: NumbersError where a layer was given, or made, a non-finite number."""
+    """Raise NumbersError if a layer received or returned a non-finite number; used as a forward hook."""
     for text, values in (("received", inputs), ("returned", outputs)):
         for tensor in values if isinstance(values, tuple) else (values,):
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():

@@ -1,4 +1,7 @@
-"""The only writer of numbers: builds the rows that are due, owns the sinks and calls each of them."""
+"""The callback that makes the rows of metrics and gives them to every sink (console, metrics.csv, trackers, ...).
+
+Only this module calls sinks. A row is a dict {"train/clock/env_steps": 5000.0, "train/roll/ep_rew/mean": 21.3, ...}.
+"""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,44 +25,45 @@ from stride.trainer_callbacks.sink import NOTHING, Doing, Sink
 from stride.trainer_callbacks.watch import AlertWatch
 from stride.utils.resources import memory_limit, memory_used
 
-ROWS = 200  # rows of a whole run when log_freq_epochs is left open
-FIRST = 16  # iterations that the first of them may wait for, where a two hundredth of the run is longer
+ROWS_OF_RUN = 200  # rows of a whole run if log_freq_epochs is null
+EARLIEST_ROW = 16  # iteration from which on a long run may make its first row, see early_rows
 
-NEWEST = 1024  # rows in memory, of all worlds, whose rewards make the learnt return
+NEWEST_ROWS = 1024  # newest rows of the agent's memory (each one step of all environments) that give the learnt return
 LENGTH, LEARNT = "train/roll/ep_len/mean", "train/roll/learnt_return"
 
 Row = dict[str, float]
 
 
 class ExportMetrics(Callback):
-    """Asks agent and collector for their numbers, which is the interval's one wait for the device."""
+    """Makes a row when one is due. Only then the numbers of agent and collector are read, which waits for the GPU."""
 
     def __init__(self, evaluate: Evaluate, sinks: Sequence[Sink], alerts: AlertWatch | None = None) -> None:
         self.evaluate = evaluate
         self.sinks = sinks
         self.alerts = alerts
-        self.row: Row = {}  # of the iteration just done, {} where none was due
-        self._pulse = Pulse(self._beat)
-        self._calling = threading.RLock()  # sinks are called one at a time
-        self._clock: dict[str, int] = {}  # of the last beat
-        self._every = 0
+        self.row: Row = {}  # row of the iteration just done, {} if none was due
+        self._pulse = Pulse(self._report_clock)
+        self._sink_lock = threading.RLock()  # so that two threads never call sinks at once
+        self._clock: dict[str, int] = {}  # clock of the last beat
+        self._every = 0  # iterations between two rows; 0 until it is first needed
         self._started_at = self._row_at = perf_counter()
         self._before: dict[str, float] = {"env_steps": 0, "iterations": 0}
-        self._spent = dict.fromkeys(PHASES, 0.0)  # seconds of this process up to the row before
-        self._past = dict(self._spent)  # of the processes that this one goes on from
+        self._row_seconds = dict.fromkeys(PHASES, 0.0)  # by phase, seconds of the whole run up to the row before
+        self._past_seconds = dict(self._row_seconds)  # by phase, seconds of the processes that trained the run before
 
     def begin(self, header: Header, config: Config) -> None:
-        """Every sink gets the header of the run."""
+        """Give every sink the header of the run."""
         for sink in self.sinks:
             sink.begin(header, config)
 
     def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
         self._started_at = self._row_at = perf_counter()
         self._before |= agent.progress
-        self._spent = dict(self._past)
+        self._row_seconds = dict(self._past_seconds)
         self._agent = agent
         self._steps_per_row = agent.memory.num_envs * agent.shard.count
-        self._elsewhere = agent.progress["env_steps"] - agent.memory.written * self._steps_per_row
+        # env steps that are not in this memory: with it, the rows written since give the present clock
+        self._steps_elsewhere = agent.progress["env_steps"] - agent.memory.written * self._steps_per_row
         if any(type(sink).beat is not Sink.beat for sink in self.sinks):
             self._pulse.begin()
 
@@ -73,11 +77,11 @@ class ExportMetrics(Callback):
             raise RuntimeError("a sink failed between two rows; its error is written above")
 
     def must_react(self, agent: Agent) -> bool:
-        """Whether a row is due, or a sink has failed since the one before."""
+        """Return whether a row is due, or a sink failed in the pulse's thread."""
         return self.is_due(agent) or self._pulse.failed
 
     def is_due(self, agent: Agent) -> bool:
-        """By iterations alone, never by time: rows steer the stop on the training return."""
+        """Return whether a row is due. It depends on iterations and never on time: rows decide when a run stops."""
         if self.evaluate.evaluated(agent):
             return True
         if agent.config.log_freq_epochs:
@@ -86,15 +90,18 @@ class ExportMetrics(Callback):
         self._every = self._every or row_every(agent.config.max_timesteps, agent.progress["env_steps"] / iterations)
         return iterations % self._every == 0 or iterations in early_rows(self._every)
 
-    def _beat(self) -> None:
-        """Report the clock, in the pulse's thread. Env steps move inside an iteration, row by row of the memory."""
+    def _report_clock(self) -> None:
+        """Give the present clock to every sink; runs in the pulse's thread.
+
+        `agent.progress` changes only after an iteration, so env steps are counted by the rows written to the memory.
+        """
         agent = self._agent
-        with self._calling:
+        with self._sink_lock:
             clock = {name: agent.progress[name] for name in ("iterations", "updates")}
-            clock["env_steps"] = self._elsewhere + agent.memory.written * self._steps_per_row
-            playing = self.evaluate.doing()
-            doing = playing if playing.words else self._learning(clock)
-            is_test = playing.words.startswith("testing")
+            clock["env_steps"] = self._steps_elsewhere + agent.memory.written * self._steps_per_row
+            evaluating = self.evaluate.doing()
+            doing = evaluating if evaluating.words else self._learning(clock)
+            is_test = evaluating.words.startswith("testing")
             test = 0.0 if is_test else self.evaluate.seconds_per_episode * agent.config.test_episodes
             clock["more_seconds"] = round(doing.seconds + test)
             self._clock = clock
@@ -102,7 +109,7 @@ class ExportMetrics(Callback):
                 sink.beat(clock, doing.words)
 
     def _learning(self, clock: Mapping[str, int]) -> Doing:
-        """The learning that is under way: of a rollout its passes, of a replay memory updates since the last beat."""
+        """Describe the learning under way: the epochs over a rollout, or the number of updates with a replay memory."""
         agent = self._agent
         if passes := agent.passes:
             done, total, begun = passes
@@ -114,25 +121,25 @@ class ExportMetrics(Callback):
         return NOTHING
 
     def media(self, video: Path) -> None:
-        """Every sink gets a video."""
-        with self._calling:
+        """Give every sink the path of a video that was just written."""
+        with self._sink_lock:
             for sink in self.sinks:
                 sink.media(video)
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
-        """Every sink gets a checkpoint."""
-        with self._calling:
+        """Give every sink the path and the sidecar's facts of a checkpoint that was just saved."""
+        with self._sink_lock:
             for sink in self.sinks:
                 sink.checkpoint(path, facts)
 
     def end(self, outcome: Outcome | None) -> None:
-        """Every sink gets the outcome, None where an error ended the training."""
+        """Give every sink the outcome, None if an error ended the training."""
         self._pulse.end()
         for sink in self.sinks:
             sink.end(outcome)
 
     def finish(self, agent: Agent, tested: Mapping[str, float]) -> None:
-        """The last row: what remains since the one before, with the test; a resumed run drops it again."""
+        """Emit the last row: metrics since the row before, and those of the test. A resumed run deletes it again."""
         row = {"train/clock/env_steps": float(agent.progress["env_steps"])}
         if agent.progress["exported"] < agent.progress["env_steps"]:
             row = self._row(agent)
@@ -142,23 +149,23 @@ class ExportMetrics(Callback):
             self.emit(row | dict(tested))
 
     def seconds(self, agent: Agent) -> Row:
-        """Seconds of the whole run up to now, by phase: the remainder is `other`. A checkpoint keeps it."""
+        """Return the seconds of the whole run up to now by phase, also before a resume; the remainder is `other`."""
         counted = {**agent.seconds, "other": perf_counter() - self._started_at - sum(agent.seconds.values())}
-        return {phase: self._past[phase] + counted[phase] for phase in PHASES}
+        return {phase: self._past_seconds[phase] + counted[phase] for phase in PHASES}
 
     def on_save_checkpoint(self, trainer: L.Trainer, agent: Agent, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
-        checkpoint["seconds"] = self.seconds(agent)  # beside what must be the same in every run of a seed
+        checkpoint["seconds"] = self.seconds(agent)  # not in state_dict, which must be equal in all runs of a seed
 
     def on_load_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint of an older version has none."""
+        """Read the seconds by phase; a checkpoint of an older version has none."""
         saved = checkpoint.get("seconds", {})
-        self._past |= {phase: float(saved[phase]) for phase in PHASES if phase in saved}
+        self._past_seconds |= {phase: float(saved[phase]) for phase in PHASES if phase in saved}
 
     def emit(self, row: Row) -> None:
-        """Every sink gets a row, and its alerts; a name that metrics.yaml does not declare is an error."""
+        """Give every sink a row and the alerts that it causes; a name not declared in metrics.yaml is an error."""
         for name in row:
             check_logged(name)
-        with self._calling:
+        with self._sink_lock:
             self._pulse.postpone()
             for sink in self.sinks:
                 sink.row(row)
@@ -169,7 +176,7 @@ class ExportMetrics(Callback):
                     sink.alert(event)
 
     def _row(self, agent: Agent) -> Row:
-        """Everything since the row before."""
+        """Make a row of everything since the row before."""
         now, progress = perf_counter(), agent.progress
         steps = progress["env_steps"] - self._before["env_steps"]
         row = {
@@ -189,15 +196,15 @@ class ExportMetrics(Callback):
         return row | agent.metrics.flush()
 
     def _phases(self, agent: Agent) -> Row:
-        """The fraction of each phase in the time since the row before; together 1."""
+        """Return the fraction of time that each phase took since the row before; they add up to 1."""
         now = self.seconds(agent)
-        fractions = shares({phase: max(0.0, now[phase] - self._spent[phase]) for phase in PHASES})
-        self._spent = now
+        fractions = shares({phase: max(0.0, now[phase] - self._row_seconds[phase]) for phase in PHASES})
+        self._row_seconds = now
         return {f"{PREFIX}{phase}": fraction for phase, fraction in fractions.items()}
 
 
 def memory_shares(device: torch.device) -> Row:
-    """The fraction of the memory that is in use: of the machine by this process, of its GPU by all."""
+    """Return the fraction of memory in use: of the machine by this process, of the GPU by all processes."""
     row = {f"{PREFIX}memory": memory_used() / memory_limit()}
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
@@ -206,21 +213,26 @@ def memory_shares(device: torch.device) -> Row:
 
 
 def learnt_return(agent: Agent, row: Row) -> Row:
-    """The rewards of an episode as they are learnt from, where a wrapper may change them: {} elsewhere.
+    """Return the return of an episode in the rewards that the agent gets, {} if no wrapper may change rewards.
 
-    The mean reward of the newest rows in memory, times the mean length of an episode: nothing is counted in a step.
+    It is estimated: mean reward of the newest rows in memory times mean episode length. So steps need not count it.
     """
     if LENGTH not in row or not may_change_rewards(agent.config):
         return {}
-    return {LEARNT: agent.memory.mean_reward(NEWEST) * row[LENGTH]}
+    return {LEARNT: agent.memory.mean_reward(NEWEST_ROWS) * row[LENGTH]}
 
 
 def row_every(max_timesteps: int, steps_per_iteration: float) -> int:
-    """Iterations between rows, such that a run has about ROWS of them."""
-    return max(1, round(max_timesteps / steps_per_iteration / ROWS))
+    """Return the iterations between rows, so that a run has about ROWS_OF_RUN of them."""
+    return max(1, round(max_timesteps / steps_per_iteration / ROWS_OF_RUN))
 
 
 @cache
 def early_rows(every: int) -> frozenset[int]:
-    """Iterations before the first of `every` that make a row, too: its half, the half of that, .. down to FIRST."""
-    return frozenset(every >> halvings for halvings in range(1, every.bit_length()) if every >> halvings >= FIRST)
+    """Return the iterations of additional rows before the first regular one: every / 2, every / 4, ... down to 16.
+
+    Example: for every=100 they are 50 and 25.
+    """
+    return frozenset(
+        every >> halvings for halvings in range(1, every.bit_length()) if every >> halvings >= EARLIEST_ROW
+    )

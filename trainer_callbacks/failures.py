@@ -1,6 +1,6 @@
-"""A run that failed says so in config.json, report.md and run.log, and its error says where these are.
+"""Report a failed training in its run's config.json, report.md and run.log; the error's notes say where these are.
 
-A run that never began, because its worlds could not be made or reset, gets a folder with the same.
+If environments could not be made or reset, there is no run yet: then a folder is made for the report.
 """
 
 import errno
@@ -26,7 +26,7 @@ from stride.runstore.run_fate import continuation
 from stride.runstore.run_files import exists, read_json, remove, write_json
 from stride.runstore.run_lock import LockLostError
 from stride.runstore.run_log import open_run_log
-from stride.trainer_callbacks.cures import MOST_CURES, Cures
+from stride.trainer_callbacks.cures import MAX_CURES, Cures
 from stride.trainer_callbacks.interrupt import Dropped
 from stride.trainer_callbacks.resume import Resumption, provenance_once, settings_hash
 from stride.trainer_callbacks.shortage import ShortageError
@@ -35,21 +35,27 @@ from stride.utils.places import TRAIN, from_caller
 from stride.utils.streams import nowhere
 from stride.utils.user_error import NumbersError, UserError, describe_error
 
-SPARE = 6  # descriptors that are kept free for the files of a failure: a world may have taken all others
-ONE_LINE = (UserError, EnvError, NumbersError, ShortageError)  # whose text is a line for a person
+SPARE_FILES = 6  # file descriptors reserved for the report: an environment may have used up all others
+ONE_LINE_ERRORS = (UserError, EnvError, NumbersError, ShortageError)  # their text is one line for the person
 
 
 @contextmanager
 def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator[None]:
-    """Whatever ends the training, but for a signal, is reported in the run's folder, and raised with a note of that."""
-    spare = [nowhere() for _ in range(SPARE)]
+    """Report every error inside the `with` block in the run's folder, and raise it again with a note about that.
+
+    Not reported: signals, and the loss of the run's lock. `stack`: its exit releases what this function reserved.
+    """
+    spare = [nowhere() for _ in range(SPARE_FILES)]
 
     def use_spare() -> None:
         while spare:
             os.close(spare.pop())
 
     def report_hang(line: str) -> str:
-        """The process is about to end by force, from another thread: only here the stack can still be written."""
+        """Report a step that hangs; called in another thread just before it ends the process by force.
+
+        It is the last chance to write the main thread's stack. Return the line to print.
+        """
         use_spare()
         stack_frame = sys._current_frames().get(threading.main_thread().ident or 0)
         with open_run_log(run.run_log, quiet=True) as log_lines:
@@ -70,14 +76,14 @@ def failures_reported(run: RunDir, stack: ExitStack, config: Config) -> Iterator
         line = line_of(error)
         commands = cure_of_numbers(run, config) if is_of_learning(error) else []
         report(run, line, commands)
-        if not isinstance(error, UserError):  # what a person can right says how
+        if not isinstance(error, UserError):  # the text of a UserError says already what to do
             error.add_note(whereabouts(run, line, commands))
         raise
 
 
 @contextmanager
 def interruption_reported(run: RunDir) -> Iterator[None]:
-    """A signal that gives up the work in a run's folder, from the moment there is one, is reported there."""
+    """Write to the run's config.json that it was interrupted, if a signal ends the work inside the `with` block."""
     try:
         yield
     except Dropped:
@@ -87,9 +93,10 @@ def interruption_reported(run: RunDir) -> Iterator[None]:
 
 @contextmanager
 def start_reported(config: Config, group: str, again: Resumption | None) -> Iterator[None]:
-    """Around what comes before a training; a mistake of the person makes no run.
+    """Report errors of what comes before a training: environments, agent. A UserError is not reported and makes no run.
 
-    A finished run that was to go on keeps its verdict: only its run.log has the error.
+    `again`: the resumed run, None for a new one. A finished run that was to be continued keeps its result in
+    config.json: only its run.log gets the error.
     """
     try:
         with located(config.env_id):
@@ -104,6 +111,7 @@ def start_reported(config: Config, group: str, again: Resumption | None) -> Iter
 
 
 def _report_start(config: Config, group: str, again: Resumption | None, error: BaseException) -> None:
+    """Report an error before the training in the resumed run's folder, or in a new one."""
     if again and not again.fork:
         run = again.source
         finished = again.facts.get("status") == "finished"
@@ -123,7 +131,11 @@ def _report_start(config: Config, group: str, again: Resumption | None, error: B
 
 @contextmanager
 def located(env_id: str) -> Iterator[None]:
-    """An error of the user's code becomes one line with its file and line; a NumbersError gets those of the world."""
+    """Add the place in the user's code to an error: "ValueError: ... (my_env.py:12)".
+
+    An error raised in the user's code becomes a CodeError. A NumbersError gets the file and line that made the
+    environment.
+    """
     try:
         yield
     except NumbersError as error:
@@ -133,22 +145,24 @@ def located(env_id: str) -> Iterator[None]:
         raise NumbersError(f"{error} ({location})") from error
     except BaseException as error:
         location = own_line(error)
-        if location and not isinstance(error, ONE_LINE) and not by_signal(error):
+        if location and not isinstance(error, ONE_LINE_ERRORS) and not by_signal(error):
             raise CodeError(f"{describe_error(error)} ({location})") from error
         raise
 
 
 def is_of_learning(error: BaseException) -> bool:
-    """Whether a number of the learner's, not one of the environment's, was not finite."""
+    """Return whether a number of the learner, and not one of the environment, was not finite."""
     return isinstance(error, NumbersError) and str(error).startswith(("weights", "the loss", "the gradient", "action"))
 
 
 def cure_of_numbers(run: RunDir, config: Config) -> list[str]:
-    """Commands with another value, as the same value would give the same NaN: from the last checkpoint where it may
-    differ there, else from the beginning."""
+    """Return commands that repeat the training with another value of a key, as the same value would give the same NaN.
+
+    With a checkpoint they resume from it, and keys that may not change in a resumed run are left out.
+    """
     facts = run.facts()
     cures = Cures(to_plain(config), facts.get("shipped", ()))
-    overrides = cures.checked(cures.of(NOT_A_NUMBER), MOST_CURES)
+    overrides = cures.checked(cures.of(NOT_A_NUMBER), MAX_CURES)
     if checkpoint_set.facts_of(run.checkpoints / "last.ckpt"):
         overrides = tuple(override for override in overrides if override.partition("=")[0] not in FIXED_KEYS)
         return [f"{TRAIN} {shlex.join(['--resume', run.id, override])}" for override in overrides]
@@ -156,26 +170,26 @@ def cure_of_numbers(run: RunDir, config: Config) -> list[str]:
 
 
 def line_of(error: BaseException) -> str:
-    return str(error) if isinstance(error, ONE_LINE) else describe_error(error)
+    return str(error) if isinstance(error, ONE_LINE_ERRORS) else describe_error(error)
 
 
 def report(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
-    """Write the failure to config.json and report.md; `commands` as of `whereabouts`."""
-    with suppress(OSError, UserError):  # the terminal shows the cause, not that it cannot be written
+    """Write the failure to config.json and report.md; `commands`: those that may cure it."""
+    with suppress(OSError, UserError):  # the cause, which the terminal shows, matters more than an unwritten report
         facts = {**read_json(run.config_json), "status": "failed", "failure": line}
         try:
             write_json(run.config_json, facts)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            # no space: delete this file of 310 kB; its numbers are in metrics.csv, too, and --resume makes it anew
+            # the disk is full: delete metrics.mmap (310 kB); its numbers are in metrics.csv, and --resume makes it anew
             remove(run.path / metrics_layout.NAME)
             write_json(run.config_json, facts)
         write_failed(run, line, commands)
 
 
 def report_interrupted(run: RunDir) -> bool:
-    """Write to config.json that a signal ended the run; whether nothing had said before how it ended."""
+    """Write to config.json that a signal ended the run; return False, and write nothing, if its end was written."""
     with suppress(OSError, UserError):
         facts = read_json(run.config_json)
         if facts.get("status") == "running":
@@ -185,7 +199,7 @@ def report_interrupted(run: RunDir) -> bool:
 
 
 def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
-    """report.md: why it failed, where the traceback is, how to go on. The end of a later training replaces it."""
+    """Write report.md: why the run failed, where the traceback is, how to continue. A later end replaces it."""
     facts = run.facts()
     saved = checkpoint_set.facts_of(run.checkpoints / "last.ckpt")
     status = f"Its last checkpoint is at {saved['env_steps']:,} env steps." if saved else "It has no checkpoint yet."
@@ -194,7 +208,7 @@ def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
     command = facts.get("command", "")
     if isinstance(command, list):
         command = shlex.join(map(str, command))
-    parts = [
+    sections = [
         "**Failed**",
         f"# {facts.get('env_id')}:{facts.get('variant')}",
         f"```text\n{line}\n```",
@@ -203,12 +217,12 @@ def write_failed(run: RunDir, line: str, commands: Sequence[str] = ()) -> None:
         _next(commands) or f"Fix the cause, then:\n\n```sh\n{continuation(run).partition(': ')[2]}\n```",
     ]
     if command:
-        parts.append(f"Repeat it:\n\n```sh\n{command}\n```")
-    run_files.write_text(run.report, "\n\n".join(parts) + "\n")
+        sections.append(f"Repeat it:\n\n```sh\n{command}\n```")
+    run_files.write_text(run.report, "\n\n".join(sections) + "\n")
 
 
 def _next(commands: Sequence[str]) -> str:
-    """Commands that cure the failure, the likeliest first; "" where none is known."""
+    """Return the text of the report's section "Next" with these commands, likeliest first; "" without commands."""
     if not commands:
         return ""
     heading = "The same settings fail again. Train it with another value, most likely fix first:"
@@ -216,7 +230,10 @@ def _next(commands: Sequence[str]) -> str:
 
 
 def whereabouts(run: RunDir, line: str, commands: Sequence[str] = ()) -> str:
-    """Where the traceback is, and how to go on, for the end of a line; `commands`: those that cure the failure."""
+    """Return where the traceback is and how to continue, as the end of the error's `line`.
+
+    `commands`: those that may cure the failure; the first replaces the usual advice.
+    """
     text = "no traceback was kept: STRIDE_NO_RUN_LOG is set"
     if exists(run.run_log):
         path = from_caller(run.run_log)

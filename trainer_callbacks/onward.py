@@ -1,4 +1,7 @@
-"""Iterations between which no callback has anything to do follow one another without Lightning's loop around each."""
+"""The callback that runs iterations itself, without Lightning's loop, while no other callback has anything to do.
+
+It saves the time that Lightning's loop takes around each batch, which matters where an iteration takes microseconds.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -15,14 +18,15 @@ Hooked = L.Callback | L.LightningModule
 
 
 class Onward(Callback):
-    """The first of all callbacks: makes the next iterations itself, up to one to which a callback reacts.
+    """Runs the next iterations until one to which a callback has to react; it is the first of all callbacks.
 
-    So Lightning and the other callbacks see that last one only. Rows, checkpoints, schedules, stops and signals are
-    those of a training in which Lightning makes each iteration.
+    Lightning and the other callbacks see only that last iteration. Rows, checkpoints, schedules, stops and signals are
+    the same as if Lightning ran each iteration.
     """
 
     def __init__(self, folder: Path, starting: Sequence[Callback], due: Sequence[Callable[[Agent], bool]]) -> None:
-        """`starting`: callbacks that begin each iteration. `due`: whether one of them has to react to the last one."""
+        """`folder`: the run's. `starting`: callbacks whose on_train_batch_start is called before each iteration.
+        `due`: functions that say whether a callback has to react to the iteration just done."""
         self._folder = folder
         self._starting = starting
         self._due = due
@@ -39,6 +43,6 @@ class Onward(Callback):
 
 
 def hooks_batches(hooked: Hooked, base: type[Hooked] = L.Callback) -> bool:
-    """Whether it is called around each batch, which must be one iteration then."""
-    own = vars(hooked)  # where Lightning's LambdaCallback has its hooks
+    """Return whether the callback or module overrides a hook of each batch; then Lightning must run each iteration."""
+    own = vars(hooked)  # Lightning's LambdaCallback stores its hooks in the instance
     return any(name in own or getattr(type(hooked), name) is not getattr(base, name) for name in BATCH_HOOKS)

@@ -1,20 +1,20 @@
-"""A thread that reports, between two rows, how far a training is."""
+"""A thread that reports the progress of a training between two rows; ExportMetrics owns it."""
 
 import threading
 from collections.abc import Callable
 from time import monotonic
 
-BEAT_SECONDS = 0.5  # between two looks at the clock; sinks wait for a beat at most twice that
+BEAT_SECONDS = 0.5  # between two looks at the time, so a beat comes at most 1 second after the last call of a sink
 
 
 class Pulse:
-    """Calls `beat` from a thread where no row came for BEAT_SECONDS, until it is ended: iterations may take minutes.
+    """Calls `beat` in its own thread whenever no row came for BEAT_SECONDS: an iteration may take minutes.
 
-    It reads counters and calls whoever wants to know; a training is the same with it and without.
+    It only reads counters, so a training is the same with it and without.
     """
 
     def __init__(self, beat: Callable[[], None]) -> None:
-        self.failed = False  # `beat` raised; Python has written the error to stderr and run.log
+        self.failed = False  # whether `beat` raised; Python writes such an error to stderr and run.log
         self._beat = beat
         self._over = threading.Event()
         self._last = monotonic()  # when sinks were last called
@@ -24,22 +24,22 @@ class Pulse:
         self._thread.start()
 
     def postpone(self) -> None:
-        """Sinks were called: the next beat is unnecessary."""
+        """Delay the next beat, because sinks were just called."""
         self._last = monotonic()
 
     def end(self) -> None:
-        """No beat begins any more, and none is under way; may be called twice, and before the begin."""
+        """Stop, and wait until a beat under way is over; may be called twice, and before `begin`."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        well = False
+        completed = False
         try:
             while not self._over.wait(BEAT_SECONDS):
                 if monotonic() - self._last >= BEAT_SECONDS:
                     self._beat()
                     self.postpone()
-            well = True
+            completed = True
         finally:
-            self.failed = not well
+            self.failed = not completed

@@ -1,4 +1,4 @@
-"""Hyperparameters that change: with the clock by their schedules, and where a metric gets no better (`plateau`)."""
+"""Callbacks that change hyperparameters: ApplySchedules with the env steps, AtPlateau if a metric stops improving."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -13,36 +13,37 @@ from stride.config.metrics import declared
 from stride.config.plateau import EVALUATED, Plateau
 from stride.config.schedule import FollowKL, Schedule
 
-OPTIONS = {"weight_decay": "weight_decay", "optimizer_eps": "eps"}  # of an optimizer, beside its rate
-ROLLING = "train/roll/"  # means over the last WINDOW episodes
+OPTIMIZER_OPTIONS = {"weight_decay": "weight_decay", "optimizer_eps": "eps"}  # config key: option of torch's optimizer
+WINDOW_METRICS = "train/roll/"  # metrics with this beginning are means over the last WINDOW episodes
 
 log = logging.getLogger("stride")
 
 
 class AtPlateau(Callback):
-    """Looks at each row; ApplySchedules multiplies by `factors`, Stop ends the training once it is `over`.
+    """Detects a plateau: `patience` values of a metric without a better one. Exists only with the config key `plateau`.
 
-    The one thing by which an evaluation steers what is learnt; a run without the key `plateau` has none of it.
+    ApplySchedules multiplies the scheduled values by `factors`; Stop ends the training once `over` is true.
+    This is the only way in which an evaluation can influence what is learnt.
     """
 
     def __init__(self, config: Plateau, exported: Callable[[], Mapping[str, float]]) -> None:
-        """`exported`: the row of the iteration just done, {} where none was due."""
+        """`exported()` returns the row of the iteration just done, {} if none was due."""
         self.config = config
         self._exported = exported
         self._falling = declared(config.metric).better == "down"
-        self.factors = dict.fromkeys(config.scale, 1.0)
+        self.factors = dict.fromkeys(config.scale, 1.0)  # by config key: {"policy_lr": 0.25}
         self.best: float | None = None
         self.waited = 0  # values since the best one or the last plateau
-        self.plateaus = 0  # so far
+        self.plateaus = 0  # how many there were so far
         self.over = False
-        self._missing = 0  # rows in a row in which the metric should have been
+        self._missing = 0  # consecutive rows that should contain the metric and do not
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         row, metric = self._exported(), self.config.metric
         if metric in row:
             self._missing = 0
-            # of a few first episodes one lucky mean would be hard to beat
-            full = not metric.startswith(ROLLING) or row.get("train/roll/episodes", 0) >= WINDOW
+            # a lucky mean of the few first episodes would be hard to beat: wait for a full window
+            full = not metric.startswith(WINDOW_METRICS) or row.get("train/roll/episodes", 0) >= WINDOW
             if full and self._is_plateau(row[metric]):
                 self._act(agent.progress["env_steps"])
         elif self._should_be_in(row):
@@ -53,9 +54,9 @@ class AtPlateau(Callback):
                 log.warning(f"plateau: no {metric} in {self._missing} rows, so it has no effect; available: {present}")
 
     def _is_plateau(self, value: float) -> bool:
-        """Whether this value is the last of `patience` that were no better; NaN never is better."""
+        """Count the value; return whether it is the last of `patience` values in a row that were not better."""
         if self.best is None:
-            better = value == value
+            better = value == value  # false for NaN
         else:
             better = (self.best - value if self._falling else value - self.best) > self.config.min_delta
         if better:
@@ -64,6 +65,7 @@ class AtPlateau(Callback):
         return self.waited >= self.config.patience
 
     def _act(self, env_steps: int) -> None:
+        """Do what the config says for a plateau (scale values, or end the training), and log it."""
         config = self.config
         best = "a number" if self.best is None else f"{self.best:g}"
         self.plateaus += 1
@@ -79,13 +81,14 @@ class AtPlateau(Callback):
             log.info(f"{description}: the training ends")
 
     def _should_be_in(self, row: Mapping[str, float]) -> bool:
-        """Rows without an evaluation hold none of its metrics, and before the first update nothing was learnt."""
+        """Return whether the row ought to contain the metric: that of an evaluation only if there was one, others only
+        after the first update."""
         if self.config.metric.startswith(EVALUATED):
             return "val/roll/episodes" in row
         return row.get("train/clock/updates", 0) > 0
 
     def on_train_start(self, trainer: L.Trainer, agent: L.LightningModule) -> None:
-        """Who goes on with a run that a plateau ended wants more of it: patience begins anew."""
+        """Continue a run that a plateau had ended: who resumes it wants more training."""
         self.over = False
 
     def state_dict(self) -> dict:
@@ -98,7 +101,7 @@ class AtPlateau(Callback):
         }
 
     def load_state_dict(self, state: dict) -> None:
-        """Where the config names another metric now, or scales other keys, only what still applies goes on."""
+        """Restore what still applies, if the config now has another metric or scales other keys."""
         self.factors |= {key: float(state["factors"][key]) for key in self.factors if key in state["factors"]}
         self.plateaus = int(state["plateaus"])
         if state["metric"] == self.config.metric:
@@ -107,18 +110,18 @@ class AtPlateau(Callback):
 
 
 class ApplySchedules(Callback):
-    """Writes the present values where the agent reads them; the optimizer's rate, decay and eps follow."""
+    """Before each iteration, writes the present values of hyperparameters to `agent.live` and into the optimizers."""
 
     def __init__(self, plateau: AtPlateau | None = None) -> None:
-        """`plateau`: values are multiplied by its factors."""
+        """`plateau`: its factors multiply the values."""
         self._plateau = plateau
         self._schedules: dict[str, Schedule] = {}
         self._constants: dict[str, float] = {}
 
     def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
-        self._schedules = agent.config.schedules()  # looked for once: half a dozen fields of fifty
+        self._schedules = agent.config.schedules()  # found once: about six of the fifty fields
         values = {name: vars(agent.config)[name] for name in agent.config.driven() if name not in self._schedules}
-        # a rate that follows the KL divergence is the agent's to write
+        # the agent itself writes a learning rate that follows the KL divergence
         self._constants = {name: value for name, value in values.items() if not isinstance(value, FollowKL)}
 
     def on_train_batch_start(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
@@ -129,7 +132,7 @@ class ApplySchedules(Callback):
         live = vars(agent.live)
         for name, value in values.items():
             value *= factors.get(name, 1.0)
-            if isinstance(live[name], Tensor):  # a graph reads it on its device; nobody waits
+            if isinstance(live[name], Tensor):  # a CUDA graph reads this tensor on the device; fill_ does not wait
                 live[name].fill_(value)
             else:
                 live[name] = value
@@ -138,6 +141,6 @@ class ApplySchedules(Callback):
                 group["lr"] = agent.live.policy_lr
                 if "lr_scale" in group:
                     group["lr"] = agent.live.policy_lr * group["lr_scale"]
-                for name, option in OPTIONS.items():
+                for name, option in OPTIMIZER_OPTIONS.items():
                     if name in values and option in group:
                         group[option] = live[name]

@@ -1,4 +1,7 @@
-"""One training as a library: callbacks in their order, Lightning's Trainer, the closing test, the outcome."""
+"""Run one training from start to end: `fit` is what `stride train`, resumes, sweeps and the laboratory call.
+
+`fit` builds the callbacks in their order, runs Lightning's Trainer, tests the final weights and returns the Outcome.
+"""
 
 import logging
 import os
@@ -30,7 +33,7 @@ from stride.runstore.run_log import NOTE
 from stride.trainer_callbacks.checkpoint import AtomicIO, Checkpoint, Ownership
 from stride.trainer_callbacks.debug import OneWorld
 from stride.trainer_callbacks.dreams import judge_dreams
-from stride.trainer_callbacks.evaluate import MOST_WORLDS, Evaluate
+from stride.trainer_callbacks.evaluate import MAX_ENVS, Evaluate
 from stride.trainer_callbacks.export_metrics import ExportMetrics
 from stride.trainer_callbacks.failures import report_interrupted
 from stride.trainer_callbacks.interrupt import Dropped, Interrupts
@@ -52,19 +55,20 @@ log = logging.getLogger("stride")
 
 
 class TrainingStart(NamedTuple):
-    """From where a training goes on; all empty where it begins."""
+    """The point from which a training continues; the defaults are those of a new run."""
 
     checkpoint: Path | None = None
     env_steps: int = 0
     exported: int | None = None  # env steps of the last row that belongs to the checkpoint
-    closing: bool = False  # only the end of the run is missing
-    tests: int = 0  # that the run had, when it ended before
-    lines: tuple[str, ...] = ()  # what a person should know of it
+    closing: bool = False  # training was complete when the process died: only the test and the report are missing
+    tests: int = 0  # tests that the run had played when it ended before
+    lines: tuple[str, ...] = ()  # lines about the resume, logged at the start
     changes: str = ""  # the overrides by which the config differs from the variant's
 
 
 class Callbacks(NamedTuple):
-    """A row is made of what was evaluated, Stop reads it, and a checkpoint holds the state of all callbacks."""
+    """The callbacks of one training. Their order matters: `export` makes a row of what `evaluate` measured, `stop`
+    reads that row, and `checkpoint`, the last one, saves the state of all."""
 
     schedules: ApplySchedules
     evaluate: Evaluate
@@ -73,12 +77,13 @@ class Callbacks(NamedTuple):
     plateau: AtPlateau | None
     stop: Stop
     checkpoint: Checkpoint
-    alerts: AlertWatch  # no callback: judges the rows that `export` makes
+    alerts: AlertWatch  # not a callback: judges the rows that `export` makes
 
     def in_order(self, others: Sequence[L.Callback]) -> list[L.Callback]:
-        """As they react to an iteration; `others` come behind Stop."""
+        """Return them in the order in which they react to an iteration; `others` come after Stop."""
         plateau = [self.plateau] if self.plateau else []
         folder = self.checkpoint.run.path
+        # Onward skips Lightning's loop while none of these has to react; not possible if another callback hooks batches
         due = [self.stop.is_due, self.evaluate.is_due_now, self.export.must_react]
         due += [self.video.is_due, self.checkpoint.is_due]
         onward = [] if any(map(hooks_batches, others)) else [Onward(folder, [self.schedules, self.stop], due)]
@@ -98,55 +103,58 @@ def fit(
     own: Sequence[L.Callback] | None = None,
     pause_at: int | None = None,
 ) -> Outcome:
-    """Train in this run's folder until Stop ends it, test, report to every sink, close what was opened.
+    """Train in the run's folder until Stop ends it, test the weights, report to every sink, close what was opened.
 
-    `own`: the user's callbacks, where they are made already. `pause_at`: env steps at which it stops, to go on another
-    time. A signal ends it well, with its cost in `outcome.lost` and on stderr; errors are raised again after the sinks
+    `watchers`: callbacks of ours for this run only (--debug). `own`: the user's callbacks if they were built already.
+    `pause_at`: env steps at which the training stops, to be continued later.
+    A signal is no error: `outcome.lost` and a line on stderr say what it cost. Errors are raised again after the sinks
     have ended.
     """
     started_at = time.perf_counter()
     keep_freed_memory()
     others = [*watchers, *(user_callbacks(config) if own is None else own)]
-    parts = build_callbacks(config, agent, goal, run, sinks, start, others, interrupts or Interrupts(), pause_at)
-    stop, export = parts.stop, parts.export
-    stop.interrupts.last_words = lambda: say_lost(run, lost_words(stop, agent, parts.checkpoint))
+    callbacks = build_callbacks(config, agent, goal, run, sinks, start, others, interrupts or Interrupts(), pause_at)
+    stop, export = callbacks.stop, callbacks.export
+    # called if a second thread has to end the process by force
+    stop.interrupts.last_words = lambda: report_forced_end(run, lost_words(stop, agent, callbacks.checkpoint))
     agent.memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
-    trainer = build_trainer(parts.in_order(others), **hardware(agent.device))
+    trainer = build_trainer(callbacks.in_order(others), **hardware(agent.device))
     try:
         export.begin(header(config, agent, goal, run, start.changes), config)
         for line in (*start.lines, *ignored_thresholds(config, goal)):
             log.info(line)
-        lost = train_and_test(trainer, agent, start.checkpoint, stop, parts.checkpoint)
+        lost = train_and_test(trainer, agent, start.checkpoint, stop, callbacks.checkpoint)
         dreams = {} if lost or stop.halted else judge_dreams(config, agent, run)
-        run_lock.check(run.path)  # the test may have taken long
+        run_lock.check(run.path)  # the test may have taken long: another machine may own the run now
         if not lost:
             export.finish(agent, {**stop.tested, **dreams})
         if not (lost or stop.halted):
-            parts.checkpoint.finish(stop.tested.get(TEST_MEAN, float("-inf")), goal)
-        hurried = bool(stop.interrupts.number)  # then worlds, whose processes may take long to end, are closed last
-        if not hurried:
-            close(parts, agent)
-        outcome = outcome_of(parts, agent, goal, dreams, lost, time.perf_counter() - started_at)
+            callbacks.checkpoint.finish(stop.tested.get(TEST_MEAN, float("-inf")), goal)
+        # after a signal, environments are closed last: their processes may take long to end
+        interrupted = bool(stop.interrupts.number)
+        if not interrupted:
+            close(callbacks, agent)
+        outcome = outcome_of(callbacks, agent, goal, dreams, lost, time.perf_counter() - started_at)
         export.end(outcome)
     except BaseException:
         export.end(None)
         raise
     if lost:
         print(lost, file=sys.stderr, flush=True)
-    if hurried:
-        close(parts, agent)
+    if interrupted:
+        close(callbacks, agent)
     return outcome
 
 
-def close(parts: Callbacks, agent: Agent) -> None:
-    """Close the worlds and films of a training."""
-    for opened in (parts.evaluate, parts.video, agent.collector.envs):
-        opened.close()
+def close(callbacks: Callbacks, agent: Agent) -> None:
+    """Close the environments and the renderer of a training."""
+    for resource in (callbacks.evaluate, callbacks.video, agent.collector.envs):
+        resource.close()
     back_to_caller()
 
 
-def say_lost(run: RunDir, line: str) -> None:
-    """The process is about to end by force, from another thread: the last line, unless the run's end was written."""
+def report_forced_end(run: RunDir, line: str) -> None:
+    """Print and log `line` just before another thread ends the process by force; not if the run's end was written."""
     if report_interrupted(run):
         with suppress(OSError):
             os.write(2, f"{line}\n".encode())
@@ -154,7 +162,7 @@ def say_lost(run: RunDir, line: str) -> None:
 
 
 def stored_facts(run: RunDir) -> Mapping[str, Any]:
-    """config.json of the run; a training that the laboratory times has none."""
+    """Return config.json of the run; {} if there is none (in trainings that the laboratory times)."""
     return run.facts() if run.config_json.is_file() else {}
 
 
@@ -169,9 +177,10 @@ def build_callbacks(
     interrupts: Interrupts,
     pause_at: int | None,
 ) -> Callbacks:
-    """The callbacks of a training, connected with each other."""
-    worlds = 1 if any(isinstance(other, OneWorld) for other in others) else MOST_WORLDS  # a breakpoint sees one world
-    evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), worlds, start.tests)
+    """Build the callbacks of a training and connect them with each other."""
+    # with --debug evaluation steps one environment, so that a breakpoint stops in one only
+    max_envs = 1 if any(isinstance(other, OneWorld) for other in others) else MAX_ENVS
+    evaluate = Evaluate(config, lambda count: make_envs(config, count, agent.device), max_envs, start.tests)
     past = past_rows(run, start.env_steps) if start.checkpoint else ()
     alerts = AlertWatch(config, goal, past, stored_facts(run).get("shipped", ()))
     export = ExportMetrics(evaluate, sinks, alerts)
@@ -183,15 +192,15 @@ def build_callbacks(
 
 
 def train_and_test(trainer: L.Trainer, agent: Agent, start: Path | None, stop: Stop, checkpoint: Checkpoint) -> str:
-    """Train to the end and test the final weights; what a signal cost and how to go on, "" where nothing is lost.
+    """Train to the end and test the final weights, if there is a goal or evaluations are on.
 
-    They are tested wherever there is a goal, else where evaluations are asked for.
+    Return what a signal cost and how to continue, "" if nothing was lost.
     """
     config = agent.config
     wants_test = config.test_episodes > 0 and (stop.goal is not None or config.eval_freq_epochs is not None)
     try:
         restored(trainer, agent, start)
-        stop.interrupts.patient = False  # what comes now can be done again at any time
+        stop.interrupts.patient = False  # a test can be repeated at any time: a signal need not wait for it
         # a checkpoint may hold a test of fewer episodes than are wanted now
         complete = bool(stop.tested) and stop.tested.get(TEST_EPISODES, 0) >= config.test_episodes
         if wants_test and not complete and not stop.halted:
@@ -205,7 +214,7 @@ def train_and_test(trainer: L.Trainer, agent: Agent, start: Path | None, stop: S
 
 
 def lost_words(stop: Stop, agent: Agent, checkpoint: Checkpoint) -> str:
-    """What a signal cost, and how to go on."""
+    """Return one line: how many env steps a signal cost, and the command that continues."""
     saved = checkpoint.saved
     since = f"the checkpoint at {saved['env_steps']:,}" if saved["iterations"] else "the start"
     steps = agent.progress["env_steps"] - saved["env_steps"]
@@ -214,7 +223,7 @@ def lost_words(stop: Stop, agent: Agent, checkpoint: Checkpoint) -> str:
 
 
 class TrainingBegan(L.Callback):
-    """Notes that the training itself began: errors before that are of what was loaded."""
+    """Remembers whether training itself began: an error before that comes from the loaded checkpoint."""
 
     reached = False
 
@@ -223,7 +232,7 @@ class TrainingBegan(L.Callback):
 
 
 def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
-    """Trainer.fit; a checkpoint whose content does not fit this program and config becomes one clear line."""
+    """Run Trainer.fit; a checkpoint that does not fit this program and config becomes one UserError."""
     training = TrainingBegan()
     trainer.callbacks.insert(0, training)  # type: ignore[attr-defined]
     try:
@@ -236,10 +245,10 @@ def restored(trainer: L.Trainer, agent: Agent, checkpoint: Path | None) -> None:
 
 
 def outcome_of(
-    parts: Callbacks, agent: Agent, goal: float | None, dreams: dict[str, float], lost: str, seconds: float
+    callbacks: Callbacks, agent: Agent, goal: float | None, dreams: dict[str, float], lost: str, seconds: float
 ) -> Outcome:
-    """How the training ended."""
-    stop, evaluate, checkpoint = parts.stop, parts.evaluate, parts.checkpoint
+    """Summarize how the training ended; `seconds`: wall time of `fit` in this process."""
+    stop, evaluate, checkpoint = callbacks.stop, callbacks.evaluate, callbacks.checkpoint
     mean = stop.tested.get(TEST_MEAN)
     solved = goal is not None and mean is not None and mean >= goal
     return Outcome(
@@ -256,15 +265,18 @@ def outcome_of(
         seconds=seconds,
         run_path=from_caller(checkpoint.run.path),
         lost=lost,
-        phases=shares(parts.export.seconds(agent)),
-        alerts=parts.alerts.alerts,
-        cures=() if solved else parts.alerts.cures(is_failed=mean is not None and goal is not None),
+        phases=shares(callbacks.export.seconds(agent)),
+        alerts=callbacks.alerts.alerts,
+        cures=() if solved else callbacks.alerts.cures(is_failed=mean is not None and goal is not None),
         dreams=dreams,
     )
 
 
 def training_info(config: Config, agent: Agent) -> dict[str, Any]:
-    """How this training runs, as far as config and engine decide that, and why: entries of config.json."""
+    """Return what config and engine decided about this training, and why, as entries of config.json.
+
+    Example: {"engine": "fused_cpu", "engine_reason": "...", "threads": 2, "env_backend": "fast", ...}
+    """
     engine, backend, workers = agent.engine, choose_backend(config), workers_of(config)
     return {
         "engine": engine.name,
@@ -283,7 +295,7 @@ def training_info(config: Config, agent: Agent) -> dict[str, Any]:
 
 
 def header(config: Config, agent: Agent, goal: float | None, run: RunDir, changes: str = "") -> Header:
-    """The lines printed above a training, as data."""
+    """Return the facts that sinks print above a training; `changes` as in TrainingStart."""
     info = training_info(config, agent)
     choices = {name: info[name] for name in ("engine", "threads", "env_backend", "workers")}
     reasons = {f"{name}_why": info[f"{name}_reason"] for name in choices}
@@ -307,27 +319,27 @@ def header(config: Config, agent: Agent, goal: float | None, run: RunDir, change
 
 
 def sidecar_facts(config: Config, agent: Agent) -> dict[str, Any]:
-    """The entries of every checkpoint's sidecar beside its clock."""
+    """Return what every checkpoint's sidecar (its .json file) contains besides the clock, score and hash."""
     plain, info = to_plain(config), training_info(config, agent)
     entries = {"resume": info["resume"], "env_backend": info["env_backend"], "config": plain}
     return {**entries, "config_sha256": json_hash(plain), **bits_rest_on(agent)}
 
 
 def bits_rest_on(agent: Agent) -> dict[str, Any]:
-    """What else must be the same for the rest of a run to be the same, to the bit."""
+    """Return what must be equal, besides config and environments, for a resumed run to be the same bit for bit."""
     modules = named_modules(to_plain(agent.config))
-    own = {f"code of {module}": code_hash(module) for module in sorted(modules) if module in sys.modules}
-    return {"engine": agent.engine.name, "device": agent.device.type, **host_facts(agent.device), **own}
+    user_code = {f"code of {module}": code_hash(module) for module in sorted(modules) if module in sys.modules}
+    return {"engine": agent.engine.name, "device": agent.device.type, **host_facts(agent.device), **user_code}
 
 
 def checkpoint_size(agent: Agent) -> int:
-    """About how many bytes two checkpoints take: weights with two moments each, and the replay memory once."""
+    """Estimate the bytes of two checkpoints: twice the weights with Adam's two moments, and the replay memory once."""
     weights = sum(value.nbytes for value in agent.state_dict().values())
     return 6 * weights + (agent.memory.bytes if agent.memory.replayed else 0)
 
 
 class Unprofiled(PassThroughProfiler):
-    """Lightning asks its profiler 38 times an iteration; one context for all of them saves 2 us each time."""
+    """A profiler that does nothing: Lightning asks it 38 times an iteration, and one shared context saves 2 us each."""
 
     _nothing = nullcontext()
 
@@ -336,12 +348,12 @@ class Unprofiled(PassThroughProfiler):
 
 
 def hardware(device: torch.device) -> dict[str, object]:
-    """The Trainer's options for the device of an agent."""
+    """Return the Trainer's options for the device of an agent."""
     return {"accelerator": "cpu"} if device.type == "cpu" else {"accelerator": device.type, "devices": [device.index]}
 
 
 def build_trainer(callbacks: list[L.Callback], **options: object) -> L.Trainer:
-    """A Trainer that does nothing we do ourselves: no epochs of its own, no bars, no files, no talk."""
+    """Build a Trainer without the parts that Stride does itself: no epochs, progress bars, files or log lines."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")

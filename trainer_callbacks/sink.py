@@ -1,6 +1,6 @@
-"""A sink is a place that numbers go to: seven calls, of which each sink overrides those it wants.
+"""The base class of sinks. A sink receives the numbers of a training: console, metrics.csv, report.md, a tracker.
 
-A sink of one's own is one file with a class derived from Sink, and one row in report/sinks.py.
+A new sink is one file with a class derived from Sink, and one row in report/sinks.py. It overrides the calls it needs.
 """
 
 from collections.abc import Mapping
@@ -13,47 +13,46 @@ from stride.runstore.outcome import Header, Outcome
 
 
 class Doing(NamedTuple):
-    """What a training does while its env steps stand still."""
+    """What a training does while its count of env steps does not change."""
 
     words: str = ""
     """learning 3 of 16 epochs, evaluating 2 of 10 episodes, testing 40 of 100 episodes; "" while it collects"""
     seconds: float = 0.0
-    """what it takes still, as far as that is known"""
+    """estimate of the time that it still takes, 0 if unknown"""
 
 
 NOTHING = Doing()
 
 
 class Sink:
-    """Called in this order: begin, then row, beat, media, alert and checkpoint in any number, then end; one at a time.
-    ExportMetrics alone calls.
+    """Receives the calls of ExportMetrics: `begin` once, then any number of the others, then `end` once.
 
-    Called between two iterations, in the thread that trains (but `beat`): what takes longer than a millisecond belongs
-    into a thread or process of the sink's own. What a sink raises ends the training, so one whose failure must not (a
-    tracker that is offline) catches that itself.
+    Calls never overlap. All but `beat` come between two iterations, in the thread that trains: work of more than a
+    millisecond belongs into the sink's own thread or process. An error raised here ends the training, so a sink whose
+    failure must not do that (a tracker that is offline) catches it itself.
     """
 
     def begin(self, header: Header, config: Config) -> None:
-        """The details of the run, before its first iteration; a resumed run begins again."""
+        """Receive the facts of the run before its first iteration; a resumed run calls this again."""
 
     def row(self, row: Mapping[str, float]) -> None:
-        """Metrics by the names of config/metrics.yaml, about 200 times a run; the last row holds the closing test."""
+        """Receive metrics, {"train/clock/env_steps": 5000.0, ...}, about 200 times a run; the last row has the test."""
 
     def beat(self, clock: Mapping[str, int], doing: str) -> None:
-        """Between two rows, at least every second, also inside an iteration that takes longer; in a thread of its own.
+        """Receive the clock between two rows, at least every second, also during long iterations; in another thread.
 
-        `clock`: env_steps, iterations, updates so far; more_seconds, which what is done now and the closing test take
-        beside env steps. `doing`: what it does while env steps stand still, "testing 40 of 100 episodes", else "".
+        `clock`: env_steps, iterations and updates so far; more_seconds: estimated time for the present activity and
+        the closing test. `doing`: the activity while env steps do not change, "testing 40 of 100 episodes", else "".
         """
 
     def alert(self, event: Event) -> None:
-        """An alert began or ended with the row before."""
+        """Receive an alert that began or ended with the last row."""
 
     def media(self, video: Path) -> None:
-        """A video was written, complete."""
+        """Receive the path of a video that was just completed."""
 
     def checkpoint(self, path: Path, facts: Mapping[str, object]) -> None:
-        """A checkpoint is complete and linked: its sidecar's facts (env_steps, epoch, score, best, ..)."""
+        """Receive a checkpoint that is complete and linked, and facts of it (env_steps, epoch, score, best, ..)."""
 
     def end(self, outcome: Outcome | None) -> None:
-        """Nothing comes after this; None: an error ended the training, reported elsewhere. Close what is open."""
+        """Close what is open: this is the last call. None: an error ended the training, which others report."""

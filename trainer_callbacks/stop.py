@@ -1,4 +1,4 @@
-"""When a training is over: the budget is spent, a threshold is reached and confirmed, or a person stops it."""
+"""The callback that ends a training: the budget is spent, a return reached a threshold, or a person stops it."""
 
 import logging
 import math
@@ -20,14 +20,14 @@ log = logging.getLogger("stride")
 
 
 def threshold(setting: bool | float, goal: float | None) -> float | None:
-    """The return an early stop waits for: true is the goal, false is never, a number is itself."""
+    """Return the return that an early stop waits for: the goal for true, None (never) for false, else the number."""
     if isinstance(setting, bool):
         return goal if setting else None
     return float(setting)
 
 
 def ignored_thresholds(config: Config, goal: float | None) -> list[str]:
-    """A line for each key that will have no effect, or not the same on every machine: none is ignored silently."""
+    """Return a line for each key without effect, or whose effect depends on the machine: none is ignored silently."""
     lines = []
     if config.eval_freq_epochs is None and threshold(config.early_stop_on_eval_threshold, goal) is not None:
         lines.append(f"evaluation is off (eval_freq_epochs: null): the run does not stop early at the goal of {goal:g}")
@@ -41,9 +41,9 @@ def ignored_thresholds(config: Config, goal: float | None) -> list[str]:
 
 
 class Stop(Callback):
-    """Ends the training between two iterations; `reason` says why, "" while it runs.
+    """Ends the training between two iterations; `reason` says why, and is "" while it runs.
 
-    A threshold reached in evaluation counts once `test` (fresh episodes) confirms it; else training goes on.
+    If evaluations reach the threshold, `test` plays new episodes; training ends only if they reach it, too.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Stop(Callback):
         plateau: AtPlateau | None = None,
         pause_at: int | None = None,
     ) -> None:
-        """`exported`: the row of the iteration just done, {} where none was due.
+        """`test(policy)` returns the metrics of a test. `exported()` returns the present iteration's row, {} if none.
 
-        `closing`: a resumed run whose training was over when its process died only needs its end.
-        `pause_at`: env steps; the first iteration that ends with as many is the last one for now.
+        `closing`: a resumed run whose training was complete when its process died: only test and report are missing.
+        `pause_at`: env steps; the training pauses after the first iteration that reaches this number.
         """
         self.config = config
         self.goal = goal
@@ -74,34 +74,35 @@ class Stop(Callback):
             "train": threshold(config.early_stop_on_train_threshold, goal),
             "val": threshold(config.early_stop_on_eval_threshold, goal),
         }
-        self.streak = {"train": 0, "val": 0}  # rows one after the other that reached their threshold
-        self.tested: dict[str, float] = {}
+        self.streak = {"train": 0, "val": 0}  # consecutive rows that reached their threshold
+        self.tested: dict[str, float] = {}  # metrics of the test that confirmed the end, {} if there was none
         self.reason = ""
-        self._steps = 0  # env steps before the present iteration
+        self._steps_before = 0  # env steps before the present iteration
 
     @property
     def halted(self) -> bool:
-        """Whether it stops for now, to go on another time: by a signal, or where it was to pause."""
+        """Whether the training was interrupted (by a signal, or at `pause_at`) and can be continued later."""
         return bool(self.interrupts.number) or self.reason == PAUSED
 
     def count(self, row: Mapping[str, float]) -> None:
-        """Count the rows that reach a threshold one after the other."""
+        """Update `streak` with this row."""
+        # a row counts for "train" once its mean is over a full window of episodes, for "val" if it has an evaluation
         complete = {
             "train": row.get("train/roll/episodes", 0) >= WINDOW and "train/roll/ep_rew/mean" in row,
             "val": "val/roll/episodes" in row,
         }
         for name, limit in self.thresholds.items():
             if limit is not None and complete[name]:
-                # an evaluation of which not every episode ended has no mean, and reached nothing
+                # an evaluation whose episodes did not all end has no mean, and did not reach the threshold
                 reached = row.get(f"{name}/roll/ep_rew/mean", math.nan) >= limit
                 self.streak[name] = self.streak[name] + 1 if reached else 0
 
     def is_due(self, agent: Agent) -> bool:
-        """Whether the training ends after the iteration just done, of which there is no row."""
+        """Return whether training ends after this iteration for a reason that needs no row: signal, budget, pause."""
         return bool(self.interrupts.number or self._end_of_steps(agent))
 
     def on_train_batch_start(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
-        self._steps = agent.progress["env_steps"]
+        self._steps_before = agent.progress["env_steps"]
 
     def on_train_batch_end(self, trainer: L.Trainer, agent: Agent, *rest: object) -> None:  # type: ignore[override]
         self.interrupts.iteration_done()
@@ -110,6 +111,7 @@ class Stop(Callback):
         trainer.should_stop = bool(self.reason)
 
     def _reason_to_stop(self, agent: Agent) -> str:
+        """Return why the training ends now, "" if it continues; plays a test if evaluations reached the threshold."""
         if self.interrupts.number:
             return INTERRUPTED
         if self._reached("val") and self._confirmed(agent):
@@ -119,26 +121,26 @@ class Stop(Callback):
             return "training return reached"
         if self.plateau and self.plateau.over:
             return "plateau reached"
-        return self._end_of_steps(agent)  # last: a run that is over has nothing to go on with
+        return self._end_of_steps(agent)  # last: a better reason is reported even if the budget is spent, too
 
     def _end_of_steps(self, agent: Agent) -> str:
         steps = agent.progress["env_steps"]
-        # the next iteration takes as much as this one did; the budget is never overspent
-        if steps + (steps - self._steps) > self.config.max_timesteps:
+        # the next iteration takes as many steps as this one did; a run never exceeds its budget
+        if steps + (steps - self._steps_before) > self.config.max_timesteps:
             return "budget spent"
         return PAUSED if self.pause_at is not None and steps >= self.pause_at else ""
 
     def _reached(self, name: str) -> bool:
-        """Often enough; a resumed run may have no threshold any more."""
+        """Return whether early_stop_patience rows in a row reached the threshold; False if there is none."""
         return self.thresholds[name] is not None and self.streak[name] >= self.config.early_stop_patience
 
     def _confirmed(self, agent: Agent) -> bool:
-        """Whether fresh episodes reach the threshold of evaluations, too."""
+        """Play a test and return whether it reaches the threshold of evaluations, too; True if tests are off."""
         limit, episodes = self.thresholds["val"], self.config.test_episodes
         if not episodes:
             return True
         self.tested = dict(self.test(agent.policy))
-        mean = self.tested.get(TEST_MEAN, math.nan)  # NaN, as not every episode ended, confirms nothing
+        mean = self.tested.get(TEST_MEAN, math.nan)  # NaN, if not every episode ended, confirms nothing
         if limit is not None and mean >= limit:
             return True
         result = f"{episodes} fresh episodes gave {mean:.1f}"
@@ -150,18 +152,20 @@ class Stop(Callback):
         return False
 
     def on_train_start(self, trainer: L.Trainer, agent: Agent) -> None:  # type: ignore[override]
-        """From here on an iteration is under way, which a signal waits for. The training may be over already, or be
-        where it was to pause: something stopped it there before it could say so. One that had said so goes on all the
-        same, with more to do."""
+        """Decide whether a resumed training ends at once, and let signals wait for iterations from now on.
+
+        It ends at once if the earlier process died after the last iteration and before it wrote the end. If the end was
+        written (`reason` is loaded), the person asks for more: counts that led to that end start again from 0.
+        """
         steps, iterations = agent.progress["env_steps"], agent.progress["iterations"]
-        self._steps = steps - steps // max(1, iterations)
+        self._steps_before = steps - steps // max(1, iterations)
         if not (self.closing and self.reason):
             if self.reason:
                 patience = self.config.early_stop_patience
                 self.streak = {name: count if count < patience else 0 for name, count in self.streak.items()}
             self.tested = {}
             self.reason = self._reason_to_stop(agent)
-        self._steps = steps
+        self._steps_before = steps
         trainer.should_stop = bool(self.reason)
         self.interrupts.listen()
         self.interrupts.patient = True

@@ -1,4 +1,4 @@
-"""The user's own callbacks, as the key `callbacks` names them, and what a checkpoint may keep of them."""
+"""Make the user's own callbacks that the config key `callbacks` names, and check what they store in checkpoints."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from stride.config.plugins import find
 from stride.config.schema import Config
 from stride.utils.user_error import UserError
 
-PLAIN = (str, int, float, bool, type(None), Tensor)  # what a checkpoint holds, and lists and mappings of these
+PLAIN_TYPES = (str, int, float, bool, type(None), Tensor)  # a checkpoint may hold these, and lists and mappings of them
 
 
 def user_callbacks(config: Config) -> list[L.Callback]:
-    """The callbacks, in the order of the config; the last of the list checks what they give to checkpoints."""
+    """Return the callbacks in the order of the config, then PlainStates, which checks what they give to checkpoints."""
     callbacks: list[L.Callback] = []
     for entry in config.callbacks:
         options: dict[str, Any] = {"id": entry} if isinstance(entry, str) else dict(entry)
@@ -30,7 +30,7 @@ def user_callbacks(config: Config) -> list[L.Callback]:
 
 
 def find_callback(name: str) -> type[L.Callback]:
-    """The class of `module:Name`; UserError where there is none, or it is none of Lightning's."""
+    """Import the class `module:Name`; UserError if it does not exist or is not a subclass of Lightning's Callback."""
     kind = find("callbacks", "callbacks", name)
     if not isinstance(kind, type) or not issubclass(kind, L.Callback):
         raise UserError(f"callbacks: {name} is not a subclass of lightning.Callback")
@@ -38,7 +38,7 @@ def find_callback(name: str) -> type[L.Callback]:
 
 
 class PlainStates(L.Callback):
-    """A checkpoint holds plain data, or nobody could read it again: other data is refused before it is written."""
+    """Refuses other than plain data before a checkpoint is written: loading allows plain data only."""
 
     def on_save_checkpoint(self, trainer: L.Trainer, agent: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         for name, state in checkpoint.get("callbacks", {}).items():
@@ -46,13 +46,13 @@ class PlainStates(L.Callback):
 
 
 def check_state(name: str, state: object) -> None:
-    """UserError unless the state is numbers, texts, tensors, lists and mappings of these."""
+    """Raise UserError unless the state consists of numbers, texts, tensors, and lists and mappings of these."""
     if isinstance(state, Mapping):
         check_state(name, [*state.keys(), *state.values()])
     elif isinstance(state, list | tuple):
         for item in state:
             check_state(name, item)
-    elif type(state) not in PLAIN:
+    elif type(state) not in PLAIN_TYPES:
         raise UserError(
             f"callbacks: the state_dict of {name} has a {type(state).__name__}; a checkpoint can store numbers, texts, "
             "tensors, lists and mappings of these"

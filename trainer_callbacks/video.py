@@ -1,4 +1,7 @@
-"""Videos of an evaluation episode on their own cadence: videos/epoch=NN.mp4. Training neither notices nor depends."""
+"""The callback that films an evaluation episode every video_freq_epochs, to videos/epoch=NN.mp4.
+
+Training does not depend on it: it uses an environment of its own and draws no random numbers of the training.
+"""
 
 import logging
 from collections.abc import Callable
@@ -26,10 +29,10 @@ log = logging.getLogger("stride")
 
 
 class Video(Callback):
-    """Records what the first world of every evaluation plays; the first failure is logged, and is the last attempt."""
+    """Films the episode that the first environment of an evaluation plays; after a failure, which is logged, none."""
 
     def __init__(self, config: Config, run: RunDir, on_written: Callable[[Path], None]) -> None:
-        """`on_written` is called with every video that is complete."""
+        """`on_written(path)` is called after each video."""
         self.config = config
         self.run = run
         self.on_written = on_written
@@ -46,15 +49,15 @@ class Video(Callback):
             log.warning(f"no videos in this run: {error}")
 
     def is_due(self, agent: Agent) -> bool:
-        """Whether the iteration just done is to be filmed."""
+        """Return whether the weights after the present iteration are to be filmed."""
         due = agent.epoch_ended and is_due(agent.epoch, self.config.video_freq_epochs, 0)
         return due and not self._failed
 
     def film(self, agent: Agent) -> None:
-        """One episode of the weights as they are, frame by frame into the file."""
+        """Play one episode with the present weights and write each frame to the file at once."""
         config = self.config
         env = self._env = self._env or make_rendered(config)
-        policy = deepcopy(agent.policy).cpu()  # one world is played faster there, wherever the policy learns
+        policy = deepcopy(agent.policy).cpu()  # for a single environment the CPU is faster than a GPU
         player = Player(policy, env.observation_space, env.action_space)
         start = EpisodeStart(worlds_seed(config, EVALUATE, 0), 0, EVALUATE)
         mode: Mode = "greedy" if config.eval_deterministic else "sampled"

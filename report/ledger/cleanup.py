@@ -1,10 +1,11 @@
-"""Runs that are neither good nor recent are deleted; a record of each, with its config and results, is kept.
+"""Implement `stride runs cleanup`: delete runs that are neither good nor recent, and keep a record of each.
 
-The files of all runs decide what is deleted, never the index; after the question they are read again, and only runs
-that were shown are deleted. Every run is read once more under its lock: one that has changed stays.
+A record has the run's config and results. The files of runs decide what is deleted, never the index. They are read
+again after the question to the person, and only runs that were listed are deleted. Each run is read once more under its
+lock: one that has changed stays.
 
-A run is deleted in this order: its record in removed/ is written, its folder is renamed to a hidden name, its content
-is deleted. Where that is stopped, the run or its record is left, and the next cleanup finishes it.
+A run is deleted in this order: write its record in removed/, rename its folder to a hidden name, delete the content. If
+that is interrupted, the run or its record still exists, and the next cleanup finishes the work.
 """
 
 import os
@@ -31,18 +32,22 @@ from stride.utils.typography import duration, score
 from stride.utils.user_error import UserError
 
 REMOVED = "removed"
-KEEP = "keep"  # a run with this tag stays
+KEEP = "keep"  # a run with this tag is not deleted
 BUSY = ("running", SILENT, HALTED)
-DELETABLE = (FINISHED, FAILED, DEAD, INTERRUPTED)  # runs of any other status stay
-SEARCHES, OF_SEARCH = "sweeps", "sweep-"  # their folder beside the runs, and how the group of a search's runs begins
-DAMAGED, NAMELESS, EMPTY, UNSET = "damaged", "without a run's name", "without checkpoints/", "without a config"
-NO_RUNS = (DAMAGED, NAMELESS, EMPTY, UNSET)  # reasons for which a folder is not counted as a run
+DELETABLE = (FINISHED, FAILED, DEAD, INTERRUPTED)  # runs with any other status are not deleted
+SEARCHES, SEARCH_PREFIX = "sweeps", "sweep-"  # the folder of searches; the group of a search's runs is sweep-NAME
+DAMAGED, NO_NAME, NO_FOLDER, NO_CONFIG = "damaged", "without a run's name", "without checkpoints/", "without a config"
+NO_RUNS = (DAMAGED, NO_NAME, NO_FOLDER, NO_CONFIG)  # for these reasons a folder does not count as a run
 CHANGED = "changed meanwhile"
 Read = Callable[[], Sequence[Brief]]
 
 
 def clean(read: Read, best: int | None, recent: float, dry: bool, sure: bool) -> list[str]:
-    """Delete those of the runs that `read` returns, after a question on a terminal; `dry`: only list them."""
+    """Delete runs of those that `read` returns, and return the lines to print.
+
+    `best`: runs of each variant to keep; `recent`: seconds, younger runs are kept. `dry`: only list them. `sure`: do
+    not ask; otherwise UserError without a terminal, or if the answer is not yes.
+    """
     root = runs_root()
     candidates, reasons = decided(read(), best, recent)
     if not candidates:
@@ -69,13 +74,13 @@ def clean(read: Read, best: int | None, recent: float, dry: bool, sure: bool) ->
 
 
 def decided(briefs: Sequence[Brief], best: int | None, recent: float) -> tuple[list[Brief], Counter[str]]:
-    """The runs that may be deleted, and how many of the others stay, by reason.
+    """Return the runs that may be deleted, and how many others stay for each reason.
 
-    The best of each variant are determined by `rank`, also among runs of equal score.
+    `rank` determines the best runs of each variant, also among equal scores.
     """
     root = runs_root()
     last = ""
-    with suppress(OSError):  # there is no such link
+    with suppress(OSError):  # the link does not exist
         last = os.readlink(root / LAST)
     reasons = {run_brief.id: _reason_to_stay(root, run_brief, last, recent) for run_brief in briefs}
     variants: dict[str, list[Brief]] = {}
@@ -90,12 +95,12 @@ def decided(briefs: Sequence[Brief], best: int | None, recent: float) -> tuple[l
 
 
 def run_score(run_brief: Brief) -> float | None:
-    """The score by which runs of a variant are compared: the best evaluation, else the closing test."""
+    """Return the score by which runs of a variant are compared: the best evaluation, else the test; None without."""
     return run_brief.test if run_brief.score is None else run_brief.score
 
 
 def rank(run_brief: Brief) -> tuple[float, bool, bool, bool, str]:
-    """The lower the better: by score, then solved, tested, tagged, and the older one."""
+    """Return a sort key, lowest for the best run: highest score, then solved, tested, tagged, older."""
     return (
         -(run_score(run_brief) or 0.0),
         run_brief.result != "solved",
@@ -106,14 +111,14 @@ def rank(run_brief: Brief) -> tuple[float, bool, bool, bool, str]:
 
 
 def _reason_to_stay(root: Path, run_brief: Brief, last: str, recent: float) -> str:
-    """A reason that does not depend on its score; "" where there is none."""
+    """Return why the run must stay, apart from its score; "" if nothing keeps it."""
     is_search_open = _is_search_open(root, run_brief.group)
     checkpoints = root / run_brief.id / "checkpoints"
     reasons = {
         DAMAGED: run_brief.status == "damaged",
-        NAMELESS: run_brief.started is None,
-        EMPTY: not checkpoints.is_dir() or checkpoints.is_symlink(),
-        UNSET: not run_brief.settings,
+        NO_NAME: run_brief.started is None,
+        NO_FOLDER: not checkpoints.is_dir() or checkpoints.is_symlink(),
+        NO_CONFIG: not run_brief.settings,
         "in training": run_brief.status in BUSY,
         "of an unfinished search": is_search_open is True,
         "paused": run_brief.status == PAUSED and is_search_open is None,
@@ -126,12 +131,12 @@ def _reason_to_stay(root: Path, run_brief: Brief, last: str, recent: float) -> s
 
 
 def _is_search_open(root: Path, group: str) -> bool | None:
-    """Whether the search that this group belongs to goes on; None for other groups.
+    """Return whether the search that this group belongs to is unfinished; None if it belongs to no search.
 
-    While it goes on its trials are needed, whatever their status; after its end also paused ones are not.
+    An unfinished search needs its trials, whatever their status; a finished one does not even need paused ones.
     """
-    folder = root / SEARCHES / group.removeprefix(OF_SEARCH)
-    if not group.startswith(OF_SEARCH) or not GROUP.fullmatch(group):
+    folder = root / SEARCHES / group.removeprefix(SEARCH_PREFIX)
+    if not group.startswith(SEARCH_PREFIX) or not GROUP.fullmatch(group):
         return None
     begin_time = _changed_at(folder / "journal.log")
     end_time = _changed_at(folder / "result.json")
@@ -139,7 +144,7 @@ def _is_search_open(root: Path, group: str) -> bool | None:
 
 
 def _removed(root: Path, run_brief: Brief, is_deletable: bool) -> bool:
-    """Whether it was deleted: a run stays that is in training, or has changed since it was shown."""
+    """Delete the run and return True; return False if it is in training, or has changed since it was listed."""
     folder = root / run_brief.id
     hidden = temporary(folder)
     try:
@@ -148,7 +153,7 @@ def _removed(root: Path, run_brief: Brief, is_deletable: bool) -> bool:
                 raise UserError(f"{run_brief.id}, or a run it was compared with, has changed since it was listed")
             keep(root, folder)
             os.rename(folder, hidden)
-            if _has_changed(hidden, run_brief):  # by a process that had opened it before
+            if _has_changed(hidden, run_brief):  # a process that had the folder open may have written in between
                 os.rename(hidden, folder)
                 raise UserError(f"{run_brief.id} has changed since it was listed")
     except UserError as error:
@@ -162,11 +167,12 @@ def _removed(root: Path, run_brief: Brief, is_deletable: bool) -> bool:
 
 
 def _has_changed(folder: Path, shown: Brief) -> bool:
-    """Whether a run differs from what was shown; its lock is held here."""
+    """Return whether a run differs from what was listed; the caller holds its lock."""
     now = look_at(folder)
-    if now.status in BUSY:  # as its config.json says; this process holds the lock
+    if now.status in BUSY:  # config.json says "running", but nobody trains it: we hold the lock
         now = now._replace(status=DEAD, standing=DEAD, reason=GONE)
-    return repr(now._replace(id=shown.id, started=shown.started)) != repr(shown)  # a NaN is not equal to itself
+    # compared as text, because a NaN is not equal to itself
+    return repr(now._replace(id=shown.id, started=shown.started)) != repr(shown)
 
 
 def keep(root: Path, folder: Path) -> None:
@@ -191,19 +197,20 @@ def _summary(run_brief: Brief) -> str:
 
 
 def _counts(reasons: Counter[str]) -> str:
-    """`7 kept: 4 recent, 2 among the best, 1 damaged`"""
+    """Return `7 kept: 4 recent, 2 among the best, 1 damaged`."""
     parts = [f"{count:,} {reason}" for reason, count in reasons.most_common() if count]
     return f"{reasons.total():,} kept" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _changed_at(path: Path) -> float:
-    """Time of the last change; 0 where there is no such file."""
+    """Return the time of a file's last change; 0 if it does not exist."""
     with suppress(OSError):
         return os.lstat(path).st_mtime
     return 0.0
 
 
 def _ask(question: str) -> None:
+    """Ask on the terminal; UserError if the answer is not yes, or there is no terminal."""
     if not sys.stdin.isatty():
         raise UserError("cannot ask without a terminal; --yes deletes without asking, --dry-run only lists")
     try:

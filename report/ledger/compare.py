@@ -1,4 +1,4 @@
-"""Runs side by side in text: their results, where their configs differ, their curves over one another."""
+"""Implement `stride runs compare`: results of runs side by side, keys in which their configs differ, their curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ from stride.utils.curve import Point, lines_svg
 from stride.utils.typography import optional
 from stride.utils.user_error import UserError, nearest
 
-MOST_KEYS = 12  # that differ and are shown
-HEIGHT, WIDEST = 14, 120
+MAX_KEYS = 12  # differing keys that are shown
+HEIGHT, MAX_WIDTH = 14, 120  # lines and columns of the curves
 ROWS = ("run", "seed", "status", "result", "test", "best", "last", "steps", "took")
 
 Runs = Sequence[RunDir]
@@ -28,7 +28,7 @@ Facts = Mapping[str, Any]  # of config.json
 
 
 def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
-    """A table with a column for each run, then the curves."""
+    """Return a table with a column for each run, then the curves; `metrics`: more rows of the table."""
     metric_names = _full_names(metrics, runs)
     marks = letters(len(runs))
     briefs = [look_at(run.path) for run in runs]
@@ -41,22 +41,22 @@ def comparison(runs: Runs, metrics: Names, width: int) -> list[str]:
     table_rows += [
         [metric_name, *(optional(last.get(metric_name), plain) for last in last_values)] for metric_name in metric_names
     ]
-    table_rows += [[config_key, *values] for config_key, values in different.items()][:MOST_KEYS]
+    table_rows += [[config_key, *values] for config_key, values in different.items()][:MAX_KEYS]
     text_lines = [f"{letter}  {run.id}" for letter, run in zip(marks, runs, strict=True)]
     text_lines += ["", *aligned(["", *marks], table_rows, {""})]
-    if len(different) > MOST_KEYS:
-        text_lines.append(f"{len(different) - MOST_KEYS} more keys differ; --json lists all")
+    if len(different) > MAX_KEYS:
+        text_lines.append(f"{len(different) - MAX_KEYS} more keys differ; --json lists all")
     counts = {0: "their configs differ only in the seed", 1: "1 key of the configs differs"}
     text_lines += ["", counts.get(len(different), f"{len(different)} keys of the configs differ")]
     curves = {run.id: curve(run, metric_names) for run in runs[: len(MARKS)]}
-    drawing = overlay(curves, _common_goal(runs, metrics), min(width, WIDEST), HEIGHT)
+    drawing = overlay(curves, _common_goal(runs, metrics), min(width, MAX_WIDTH), HEIGHT)
     if drawing:
         text_lines += ["", metric_names[0] if metric_names else "return", *drawing]
     return text_lines
 
 
 def comparison_data(runs: Runs, metrics: Names) -> dict[str, object]:
-    """An object for programs."""
+    """Return the comparison as data for --json."""
     metric_names = _full_names(metrics, runs)
     objects = []
     for run in runs:
@@ -68,7 +68,7 @@ def comparison_data(runs: Runs, metrics: Names) -> dict[str, object]:
 
 
 def write_picture(runs: Runs, metrics: Names, file: str) -> None:
-    """Write the curves of the first of these metrics, else of the return, as SVG."""
+    """Write an SVG with the curves of the first of these metrics; without metrics those of the return."""
     metric_names = _full_names(metrics, runs)
     marked_runs = zip(letters(len(runs)), runs, strict=True)
     curves = {f"{letter} {run.id[-24:]}": curve(run, metric_names) for letter, run in marked_runs}
@@ -76,7 +76,10 @@ def write_picture(runs: Runs, metrics: Names, file: str) -> None:
 
 
 def differences(all_facts: Sequence[Facts], missing: str = "(none)") -> dict[str, tuple[str, ...]]:
-    """Keys of the configs on which runs do not agree, in the order of the first config, with the value of each run."""
+    """Return the config keys in which runs differ, with the value of each run: {"gamma": ("0.99", "0.9")}.
+
+    `missing`: the text for a run that does not have the key.
+    """
     configs = [mapping(facts.get("config")) for facts in all_facts]
     result = {}
     for config_key in dict.fromkeys(config_key for config in configs for config_key in config):
@@ -87,7 +90,10 @@ def differences(all_facts: Sequence[Facts], missing: str = "(none)") -> dict[str
 
 
 def curve(run: RunDir, metrics: Names = ()) -> list[Point]:
-    """The first metric, where it is one of the run's; without metrics evaluation, or training."""
+    """Return the curve of the first metric, [] if the run does not have it.
+
+    Without metrics: the curve of evaluations, or of training returns if there were none.
+    """
     table = MetricsTable(run.metrics_csv, spread=True)
     table.refresh()
     for column_name in metrics[:1] or (VAL, TRAIN):
@@ -98,7 +104,7 @@ def curve(run: RunDir, metrics: Names = ()) -> list[Point]:
 
 
 def _full_names(metrics: Names, runs: Runs) -> list[str]:
-    """The metrics by their full names; UserError for one that none of the runs has."""
+    """Return the metrics by their full names; UserError for one that none of the runs has."""
     metric_names = [find_metric(column_name).name for column_name in metrics]
     measured = {name for run in runs for name in MetricsTable(run.metrics_csv).last()} if metric_names else set()
     for metric_name in metric_names:
@@ -108,6 +114,6 @@ def _full_names(metrics: Names, runs: Runs) -> list[str]:
 
 
 def _common_goal(runs: Runs, metrics: Names) -> float | None:
-    """The goal of all runs where they have the same one and returns are drawn."""
+    """Return the goal if all runs have the same one and returns are drawn, else None."""
     goals = {look_at(run.path).goal for run in runs}
     return goals.pop() if len(goals) == 1 and not metrics else None

@@ -1,4 +1,7 @@
-"""The first difference between two runs of one config: a row of metrics.csv, apart from times, and a tensor."""
+"""Implement `stride runs diff`: the first row of metrics.csv and the first tensor in which two runs differ.
+
+Metrics that depend on wall time are ignored. Two runs with equal config, seed and machine should not differ.
+"""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +17,7 @@ CIRCUMSTANCES = ("engine", "device", "env_backend", "git_hash", "versions", "hos
 
 
 def configs(first: RunDir, second: RunDir) -> dict[str, list[str]]:
-    """Keys of the configs, the seed and facts about the circumstances that differ, with both values."""
+    """Return the config keys, seed and circumstances (versions, host, ..) that differ, with both values."""
     both_facts = (first.facts(), second.facts())
     result = {config_key: [*values] for config_key, values in differences(both_facts).items()}
     for config_key in ("seed", *CIRCUMSTANCES):
@@ -25,7 +28,7 @@ def configs(first: RunDir, second: RunDir) -> dict[str, list[str]]:
 
 
 def first_row(first: RunDir, second: RunDir) -> dict[str, object]:
-    """The first row that differs, and its metrics that do; where there is none, the number of rows of both."""
+    """Return the first row that differs and its differing metrics; if none differs, the number of rows of both."""
     ignored = {metric_name for metric_name, metric in load_metrics().items() if metric.wall_time}
     first_rows = read_csv(first.metrics_csv)
     second_rows = read_csv(second.metrics_csv)
@@ -42,7 +45,8 @@ def first_row(first: RunDir, second: RunDir) -> dict[str, object]:
 
 
 def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list[str]:
-    """Lines for people; `result` holds what `configs`, `first_row` and `first_tensor` returned."""
+    """Return lines of text. `result`: {"configs": .., "row": .., "tensor": ..}, what `configs`, `first_row` and
+    `first_tensor` returned."""
     text_lines = [f"A  {first}", f"B  {second}", ""]
     text_lines += [f"{config_key}: {value} | {other}" for config_key, (value, other) in result["configs"].items()]
     if not result["configs"]:
@@ -72,6 +76,7 @@ def difference_lines(first: str, second: str, result: Mapping[str, Any]) -> list
 
 
 def _is_same(value: float | None, other: float | None) -> bool:
+    """Return whether both are missing, both NaN, or equal."""
     if value is None or other is None:
         return value is other
     return value == other or (math.isnan(value) and math.isnan(other))

@@ -1,14 +1,14 @@
-"""A metric as config/metrics.yaml describes it: its meaning, when it is alarming and what to try then."""
+"""Implement `stride runs explain`: what config/metrics.yaml says about a metric, when it is alarming, what helps."""
 
 from stride.config.metrics import KEY, Metric, load_metrics
 from stride.runstore.metrics_table import VAL
 from stride.utils.user_error import UserError, nearest
 
-RETURN = ("return", "reward", "ep_rew", "score")  # as people call the return of evaluations
+RETURN = ("return", "reward", "ep_rew", "score")  # short names for the return of evaluations
 
 
 def explained(name: str) -> list[str]:
-    """All about one metric; without a name a line of each."""
+    """Return the lines about one metric; without a name one line for each metric."""
     if not name:
         return [f"{metric.name:<36} {metric.meaning}" for metric in load_metrics().values()]
     metric = find_metric(name)
@@ -27,7 +27,7 @@ def explained(name: str) -> list[str]:
 
 
 def explained_data(name: str) -> list[dict[str, object]]:
-    """Objects for programs."""
+    """Return one metric, or all without a name, as data for --json."""
     metrics = [find_metric(name)] if name else load_metrics().values()
     return [
         {
@@ -46,7 +46,7 @@ def explained_data(name: str) -> list[dict[str, object]]:
 
 
 def find_metric(name: str) -> Metric:
-    """A metric by its name, or by an end of it that no other has; UserError with the nearest."""
+    """Find a metric by its name or by an unambiguous end of it: `approx_kl`; UserError with the nearest name."""
     metrics = load_metrics()
     name = VAL if name in RETURN else name
     if name in metrics:

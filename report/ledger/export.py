@@ -1,4 +1,7 @@
-"""Runs as a table for programs and papers: CSV, JSON, LaTeX (booktabs); a line each, or one of the seeds together."""
+"""Implement `stride runs export`: a table of runs as CSV, JSON or LaTeX, with a line per run or per variant.
+
+A variant joins the runs whose configs differ in the seed only.
+"""
 
 import csv
 import io
@@ -21,14 +24,15 @@ COLUMNS = ("id", "run", "seed", "status", "result", "test", "test_episodes", "be
 LATEX_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
                  "<": r"\textless{}", ">": r"\textgreater{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"}}  # fmt: skip
 HEADS = {"run": "variant", "mean": "return", "iqm": "IQM", "low": r"95\,\% interval", "test": "test", "took": "time"}
-JOINED = ("settings", "test_episodes", "std", "high")  # columns of variants that LaTeX shows in others, or not at all
-FORMULA = ("=", "+", "-", "@")  # signs at the beginning of a cell that a spreadsheet computes
+# Columns of variants without a column of their own in LaTeX: another one contains them ("mean": mean and std), or none
+HIDDEN_IN_LATEX = ("settings", "test_episodes", "std", "high")
+FORMULA_SIGNS = ("=", "+", "-", "@")  # a spreadsheet takes a cell that begins with one of these for a formula
 Row = dict[str, float | str | None]
 Briefs = Sequence[Brief]
 
 
 def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look], form: str, by: str) -> str:
-    """The complete text."""
+    """Return the text of the table. `form`: csv, json or latex. `by`: "run" or "variant"."""
     if by == "variant":
         if columns:
             raise UserError("--columns needs --by run; --by variant has fixed columns")
@@ -37,7 +41,7 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
     elif form == "json" and not columns:
         return json.dumps([data(run_brief, FIELDS) for run_brief in briefs], indent=1) + "\n"
     else:
-        special = SHOWN if form == "latex" else {}  # where a verdict says how few episodes its test had
+        special = SHOWN if form == "latex" else {}  # SHOWN adds to a verdict how few episodes its test had
         columns = columns or [
             column_name for column_name in COLUMNS if form != "latex" or column_name != "test_episodes"
         ]
@@ -49,7 +53,7 @@ def exported(briefs: Briefs, columns: Sequence[str], fields: Mapping[str, Look],
 
 
 def variant_rows(briefs: Briefs) -> list[Row]:
-    """Runs whose configs differ in nothing but the seed, together; only those that were tested count."""
+    """Return a row for each set of runs whose configs differ in the seed only; runs without a test do not count."""
     groups: dict[tuple[str, str], list[Brief]] = {}
     for run_brief in briefs:
         if run_brief.test is not None:
@@ -75,7 +79,10 @@ def _variant_row(variant: str, settings: str, members: Briefs) -> Row:
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """RFC 4180; numbers in full. All text is quoted: a spreadsheet that splits at ';' makes no cell of its end."""
+    """Return CSV (RFC 4180) with numbers at full precision.
+
+    All texts are quoted, so that a spreadsheet that splits at ';' does not split them.
+    """
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
@@ -85,16 +92,17 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _harmless(value: float | str | None) -> float | str | None:
-    """A text as one line, behind a quote where a spreadsheet would compute it, wide signs like narrow ones."""
+    """Return a text in one line, with a leading ' if a spreadsheet would take it for a formula."""
     if not isinstance(value, str):
         return value
     text = printable(value)
-    return f"'{text}" if unicodedata.normalize("NFKC", text).strip()[:1] in FORMULA else text
+    # NFKC turns wide signs, which spreadsheets accept, too, into ASCII
+    return f"'{text}" if unicodedata.normalize("NFKC", text).strip()[:1] in FORMULA_SIGNS else text
 
 
 def latex(rows: Sequence[Row], columns: Sequence[str], by: str) -> str:
-    """A tabular for \\usepackage{booktabs}; of variants mean and deviation in one cell, and the interval in another."""
-    column_names = [column_name for column_name in columns if by == "run" or column_name not in JOINED]
+    """Return a tabular for \\usepackage{booktabs}; for variants, mean ± deviation and the interval take a cell each."""
+    column_names = [column_name for column_name in columns if by == "run" or column_name not in HIDDEN_IN_LATEX]
     sides = "".join("l" if column_name in LEFT_ALIGNED else "r" for column_name in column_names)
     heads = " & ".join(HEADS.get(column_name, escaped(column_name)) for column_name in column_names)
     body = [
@@ -127,7 +135,6 @@ def _latex_cell(column_name: str, table_row: Row, by: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Special characters of LaTeX as themselves; what is not ASCII as a question mark, what cannot be printed spelled
-    out."""
+    """Escape LaTeX's special characters; characters beyond ASCII become `?`, unprintable ones are spelled out."""
     plain = printable(text).encode("ascii", "replace").decode()
     return "".join(LATEX_ESCAPES.get(character, character) for character in plain)

@@ -1,4 +1,4 @@
-"""Curves of several runs in one picture made of letters: A is the first of them; where two meet is a `*`."""
+"""Draw curves of several runs as text: each with its letter (A is the first run), `*` where two of them meet."""
 
 import math
 import string
@@ -9,18 +9,21 @@ from stride.utils.curve import Point
 from stride.utils.typography import short
 
 MARKS = string.ascii_uppercase
-MEETING, GOAL = "*", "-"
-MARGIN = 9
+CROSSING, GOAL = "*", "-"
+MARGIN = 9  # columns at the left for values
 Curve = Sequence[Point]
 
 
 def letters(count: int) -> list[str]:
-    """A, B, ..; numbers after Z."""
+    """Return `count` marks: A, B, .., Z, then 27, 28, .."""
     return [*MARKS, *(str(number) for number in range(len(MARKS) + 1, count + 1))][:count]
 
 
 def overlay(curves: Mapping[str, Curve], goal: float | None, width: int, height: int) -> list[str]:
-    """Each curve by its letter, values at the left, env steps below; [] where there is nothing to draw."""
+    """Draw the curves with values at the left and env steps below; [] if there is no finite value.
+
+    `goal`: drawn as a line if it is near the values. `width`, `height`: columns in all, lines of the curves.
+    """
     finite_curves = {name: [point for point in points if math.isfinite(point.y)] for name, points in curves.items()}
     all_points = [point for points in finite_curves.values() for point in points]
     if not all_points:
@@ -45,7 +48,7 @@ def overlay(curves: Mapping[str, Curve], goal: float | None, width: int, height:
     for mark, points in zip(MARKS, finite_curves.values(), strict=False):
         for column, value in _sampled(points, last_step, columns):
             row = row_of(value)
-            row[column] = MEETING if row[column] in MARKS else mark
+            row[column] = CROSSING if row[column] in MARKS else mark
     labels = {0: short(highest), height - 1: short(lowest)}
     text_lines = [f"{labels.get(index, ''):>{MARGIN}} |{''.join(row)}".rstrip() for index, row in enumerate(cells)]
     margin = " " * MARGIN
@@ -57,7 +60,7 @@ def overlay(curves: Mapping[str, Curve], goal: float | None, width: int, height:
 
 
 def _sampled(points: Curve, last_step: float, columns: int) -> list[tuple[int, float]]:
-    """(column, value): the mean of the points of each column, straight lines between; none before the first point."""
+    """Return (column, value) from the first point on: the mean of each column's points, with straight lines between."""
     by_column: dict[int, list[float]] = {}
     for point in points:
         by_column.setdefault(min(columns - 1, int(point.x / last_step * columns)), []).append(point.y)

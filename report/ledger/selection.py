@@ -1,4 +1,4 @@
-"""Runs as people name them, and as a filter selects them."""
+"""Find runs for the commands of `stride runs`: by a filter, or by the names that a person typed."""
 
 import sys
 import time
@@ -16,21 +16,26 @@ from stride.utils.user_error import UserError, nearest
 if TYPE_CHECKING:
     from stride.runstore.run_dir import RunDir
 
-NEWEST = 20
-PATIENCE = 1.0  # seconds before a line says that runs are being read
+NEWEST_RUNS = 20  # runs whose keys are suggested if a filter has an unknown one
+PATIENCE = 1.0  # seconds until a line says that runs are being read
 
 
 class Selection(NamedTuple):
-    """Runs in order, and every field that was asked for."""
+    """The runs that match a filter, and functions that read their fields."""
 
     lines: list[Brief]
     fields: Mapping[str, Look]
+    """by name of a field: a function from a Brief to its value"""
 
 
 def select(
     text: str = "", sort: str = "", columns: Sequence[str] = (), limit: int = 0, index: RunIndex | None = None
 ) -> Selection:
-    """The runs that match a filter; UserError for an unknown field."""
+    """Select runs by a filter, sorted; UserError for an unknown field.
+
+    `text`: the filter, "" for all runs. `sort`: a field, "" for the newest first. `columns`: more fields to read.
+    `limit`: number of runs, 0 for all.
+    """
     index = index or RunIndex()
     refreshed(index)
     if not index.ids():
@@ -38,7 +43,7 @@ def select(
     other_columns = [column_name for column_name in columns if column_name not in FIELDS]
     keys = [*dict.fromkeys([*further(text, sort), *other_columns])]
     values = index.values(keys) if keys else {}
-    other_fields = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST)))
+    other_fields = looks(keys, values, lambda: _keys_of(index.select(limit=NEWEST_RUNS)))
     order = NEWEST_FIRST
     if sort:
         text_keys = [
@@ -49,14 +54,17 @@ def select(
 
 
 def _keys_of(briefs: Sequence[Brief]) -> list[str]:
-    """The keys and metrics of these runs."""
+    """Return the names of all config keys and metrics of these runs."""
     return [
         field_key for run_brief in briefs for details in details_of(runs_root() / run_brief.id) for field_key in details
     ]
 
 
 def refreshed(index: RunIndex, rebuild: bool = False) -> RunIndex:
-    """The index, with every run as it is now; a terminal shows the progress where many must be read."""
+    """Bring the index up to date with the files of all runs and return it; a terminal shows the progress.
+
+    `rebuild`: read all runs again, not only those that changed.
+    """
     start = time.monotonic()
 
     def show(text: str) -> None:
@@ -72,8 +80,11 @@ def refreshed(index: RunIndex, rebuild: bool = False) -> RunIndex:
 
 
 def find_runs(selectors: Sequence[str], least: int = 1) -> "list[RunDir]":
-    """Runs by their selectors, all runs of `group:NAME` by their seeds; each once."""
-    from stride.runstore.run_dir import RunDir  # a list does without
+    """Return the runs that selectors name, each once; `group:NAME` stands for all runs of a group in order of seeds.
+
+    UserError if they are fewer than `least`.
+    """
+    from stride.runstore.run_dir import RunDir  # imported here, because `stride runs list` does not need it
 
     runs: dict[str, RunDir] = {}
     for selector in selectors:

@@ -1,4 +1,4 @@
-"""Everything about one run: what it is, how it ended, its tags, its settings, its last numbers."""
+"""Implement `stride runs show`: everything about one run: result, tags, settings, last metrics, alerts, curve."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from stride.config.diff import changed_keys, differing_rows
 from stride.config.metrics import arranged
 from stride.report.ledger.compare import curve
 from stride.report.ledger.plot import overlay
-from stride.report.ledger.table import LONGEST, aligned, data, joined_pairs
+from stride.report.ledger.table import MAX_CELL, aligned, data, joined_pairs
 from stride.runstore.checkpoint_set import names
 from stride.runstore.metrics_table import MetricsTable
 from stride.runstore.run_brief import read_labels
@@ -25,10 +25,11 @@ from stride.utils.typography import number
 from stride.utils.user_error import UserError, one_line
 
 FACTS = ("engine", "engine_reason", "env_backend", "device", "git_hash", "group", "parent", "host", "versions")
-HEIGHT, WIDEST = 10, 100
+HEIGHT, MAX_WIDTH = 10, 100  # lines and columns of the curve
 
 
 def run_lines(run: RunDir, width: int) -> list[str]:
+    """Return the lines about a run; `width`: columns of the terminal."""
     facts = run.facts()
     labels = read_labels(run.path)
     run_brief = look_at(run.path)
@@ -48,19 +49,19 @@ def run_lines(run: RunDir, width: int) -> list[str]:
     text_lines += _alerts(run)
     points = curve(run)
     if len(points) > 1:
-        text_lines += ["", *overlay({"return": points}, run_brief.goal, min(width, WIDEST), HEIGHT)]
+        text_lines += ["", *overlay({"return": points}, run_brief.goal, min(width, MAX_WIDTH), HEIGHT)]
     return text_lines
 
 
 def run_data(run: RunDir) -> dict[str, object]:
-    """An object for programs."""
+    """Return the run as data for --json."""
     last = MetricsTable(run.metrics_csv).last()
     return {**data(look_at(run.path), FIELDS), "facts": run.facts(), "metrics": last,
             "checkpoints": names(run.checkpoints), "bytes": size_of(run.path)}  # fmt: skip
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files of a run's folder, as far as they can be read."""
+    """Return the bytes of all files in a run's folder."""
     total = 0
     for parent, folders, files in os.walk(folder):
         for entry_name in folders + files:
@@ -70,9 +71,10 @@ def size_of(folder: Path) -> int:
 
 
 def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each setting that differs from the algorithm's default."""
     try:
         rows = differing_rows(facts)
-    except UserError as error:  # of another version
+    except UserError as error:  # the config is of another version of Stride
         yield f"settings        {error}"
         return
     yield from ("", "settings that differ from the algorithm's defaults")
@@ -83,7 +85,7 @@ def _settings(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _last_values(run: RunDir) -> list[str]:
-    """The last values of the metrics that a console shows, which are those of a user's own, too; and a count."""
+    """Return a table of the last values of the metrics that the console shows, and the number of the others."""
     values = MetricsTable(run.metrics_csv).last()
     if not values:
         return []
@@ -91,16 +93,17 @@ def _last_values(run: RunDir) -> list[str]:
     for metric in arranged(values):
         if metric.table:
             value = number(values[metric.name], metric.precision)
-            title = f"  {one_line(metric.title, LONGEST)}"
-            table_rows.append((title, value, metric.unit_text, one_line(metric.name, LONGEST)))
-    head = ("last of each metric", "", " ", " ")  # the columns behind the first have none
+            title = f"  {one_line(metric.title, MAX_CELL)}"
+            table_rows.append((title, value, metric.unit_text, one_line(metric.name, MAX_CELL)))
+    head = ("last of each metric", "", " ", " ")  # only the first column has a head
     more = f"  and {len(values) - len(table_rows)} more; --json prints all"
     return ["", *aligned(head, table_rows, {"last of each metric", " "}), more]
 
 
 def _alerts(run: RunDir) -> list[str]:
+    """Return a line for each alert of the run."""
     try:
         alerts = read_alerts(run)
-    except UserError:  # a config of another version, which _settings reports
+    except UserError:  # the config is of another version, which _settings reports
         return []
     return [f"alert           {alert.title} {alert.bound}, first at {alert.first:,} env steps" for alert in alerts]

@@ -1,4 +1,4 @@
-"""Runs as a table of text or as data."""
+"""Format runs as a table of text, or as data for --json."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,19 @@ from stride.utils.typography import duration, number, score
 from stride.utils.user_error import printable
 
 COLUMNS = ("id", "run", "seed", "status", "result", "test", "best", "steps", "took", "tag", "changes")
-# left out in this order until a line fits
-DISPENSABLE = ("tag", "seed", "took", "best", "changes", "run", "steps", "result")
-LONGEST = 60  # characters of a cell
+# columns to leave out, in this order, until a line fits into the terminal
+OPTIONAL_COLUMNS = ("tag", "seed", "took", "best", "changes", "run", "steps", "result")
+MAX_CELL = 60  # characters of a cell; longer texts are cut
 LEFT_ALIGNED = {*WORDS, "started"}
 SCORES = {"test", "best", "score", "last", "goal"}
 COUNTS = {"steps", "seed", "speed", "test_episodes"}
 
 
 def table(briefs: Sequence[Brief], columns: Sequence[str], fields: Mapping[str, Look], width: int | None) -> list[str]:
-    """A heading and a line a run, aligned; at most `width` characters where columns can be spared."""
+    """Return a heading and a line for each run. OPTIONAL_COLUMNS are left out until lines have `width` characters."""
     looks = {**fields, **SHOWN}
     rows = [[cell(column_name, looks[column_name](run_brief)) for column_name in columns] for run_brief in briefs]
-    return aligned(columns, rows, LEFT_ALIGNED, width, DISPENSABLE)
+    return aligned(columns, rows, LEFT_ALIGNED, width, OPTIONAL_COLUMNS)
 
 
 def aligned(
@@ -32,7 +32,11 @@ def aligned(
     width: int | None = None,
     dispensable: Sequence[str] = (),
 ) -> list[str]:
-    """Rows below their head, in columns that are left out in the order of `dispensable` until the table fits."""
+    """Return the lines of a table in aligned columns, the head first.
+
+    `left_aligned`: heads of left-aligned columns. `width`: characters of a line, None for any number.
+    `dispensable`: heads of columns to leave out, in this order, until the table fits.
+    """
     padded = {}
     for position, column in enumerate(zip(head, *rows, strict=True)):
         size = max(map(len, column))
@@ -47,12 +51,12 @@ def aligned(
 
 
 def cell(column_name: str, value: Value) -> str:
-    """A value as its column shows it, "" where there is none."""
+    """Format a value as its column shows it; "" for None."""
     if value is None:
         return ""
     if isinstance(value, str):
         text = printable(value)
-        return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+        return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
     if column_name in SCORES:
         return score(value)
     if column_name in ("took", "age"):
@@ -63,18 +67,18 @@ def cell(column_name: str, value: Value) -> str:
 
 
 def plain(value: float) -> str:
-    """A number of unknown kind: 0.00025, 12,345,678, 0.7071."""
+    """Format a number of unknown kind: 0.00025, 12,345,678, 0.7071."""
     return number(value, 0) if value == int(value) and abs(value) < 1e9 else f"{value:.4g}"
 
 
 def joined_pairs(value: object) -> str:
-    """`python 3.12, torch 2.9` for a mapping, other values as text."""
+    """Format a mapping as `python 3.12, torch 2.9`, and other values with str()."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return str(value)
 
 
 def data(run_brief: Brief, fields: Mapping[str, Look]) -> dict[str, object]:
-    """An object for programs."""
+    """Return a run as data for --json."""
     values = {column_name: look(run_brief) for column_name, look in fields.items()}
     return {**values, "tags": [*run_brief.labels.tags], "fault": run_brief.fault, "reason": run_brief.reason}

@@ -1,4 +1,4 @@
-"""A file that a person asked for, written at once and completely."""
+"""Write a file that a person asked for, completely or not at all."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from stride.utils.user_error import UserError
 
 
 def write_output(file: str, text: str) -> None:
-    """UserError where the file cannot be written."""
+    """Write the text to the file; UserError if that is not possible."""
     try:
         with replacing(Path(file)) as output:
             output.write(text.encode())

@@ -1,4 +1,7 @@
-"""The monitor: what is read and when, and what each key does. Its screens are drawn by run_page and runs_page."""
+"""The monitor (`stride monitor`): what it reads and when, and what each key does.
+
+run_page.py and runs_page.py draw its two screens: one run, and the list of all runs.
+"""
 
 import time
 from pathlib import Path
@@ -16,37 +19,38 @@ from stride.report.monitor.watched_run import WatchedRun
 from stride.report.terminal import Page, line_of
 from stride.runstore.run_dir import runs_root
 
-LOOK_SECONDS = 1.0  # between two looks; a key is answered at once
-SECOND_LOOK = 0.1  # seconds after the first
-LIST_SECONDS = 2.0  # between two looks at all runs
+LOOK_SECONDS = 1.0  # between two readings of the files; a key is answered at once
+SECOND_LOOK_SECONDS = 0.1  # after the first reading, which leaves out what is slow
+LIST_SECONDS = 2.0  # between two readings of the list of all runs
 KEYS = {"run": "q quit  p freeze  ←→ live runs  ↑↓ scroll  m all runs  s sort by",
         "runs": "q quit  p freeze  ↑↓ choose  enter open  m one run  s sort by"}  # fmt: skip
 SHORT_KEYS = {"run": "q quit p freeze ←→ runs ↑↓ m all s by", "runs": "q quit p freeze ↑↓ enter m one s by"}
-NARROW = 76
-STEPS = {"up": -1, "down": 1}  # in a list
+NARROW_WIDTH = 76  # columns; narrower screens show SHORT_KEYS
+LIST_STEPS = {"up": -1, "down": 1}  # lines that an arrow key moves in a list
 
 
 class Monitor:
-    """One run, or all of them; `folder`: the run to begin with, `group`: the group that is open at first."""
+    """The state of the monitor: call `look` to read files, `page` to draw, `press` for each key."""
 
     def __init__(self, folder: Path | None, group: str = "") -> None:
+        """`folder`: the run to show first, None for the list of runs. `group`: the group that is open in the list."""
         self.mode = "run" if folder else "runs"
         self.frozen = False
-        self.sorts = {"run": [*METRIC_SORTS], "runs": [*SORTS]}  # the first is the present one
+        self.sorts = {"run": [*METRIC_SORTS], "runs": [*SORTS]}  # orders of lines; the first one is the present one
         self._list = RunList()
-        self._listed_at = -LIST_SECONDS
+        self._list_time = -LIST_SECONDS
         self._watched = WatchedRun(folder) if folder else None
         self._machine = Machine()
         self._screen: RunScreen | None = None
-        self._first_metric = 0
-        self._selected = 0  # index of a line of the list
+        self._first_metric = 0  # index of the metric in the table's first line
+        self._selected = 0  # index of the selected line of the list
         self._open_groups = {group} if group else set[str]()
-        self._wanted_group = group
+        self._group_to_select = group
         self._looks = 0
 
     @property
     def is_new(self) -> bool:
-        """Whether the next look adds what took too long for the first."""
+        """Whether the next look adds what the first left out because it is slow."""
         return self._looks < 2 and not self.frozen
 
     def look(self) -> None:
@@ -70,27 +74,27 @@ class Monitor:
 
     def _look_at_all(self) -> None:
         now = time.monotonic()
-        if now - self._listed_at >= LIST_SECONDS:
+        if now - self._list_time >= LIST_SECONDS:
             self._list.refresh()
-            self._listed_at = now
-        if self._wanted_group:  # select the line of the group that was asked for
-            self._select(self._wanted_group)
-            self._wanted_group = ""
+            self._list_time = now
+        if self._group_to_select:  # the group given at the start
+            self._select(self._group_to_select)
+            self._group_to_select = ""
 
     @property
     def _lines(self) -> list[Line]:
         return list_lines(self._list.rows(self.sorts["runs"][0]), self._open_groups)
 
     def _select(self, name: str) -> None:
-        """Select the line of this group or run, where there is one."""
+        """Select the line of this group or run, if it is in the list."""
         for index, (list_row, run) in enumerate(self._lines):
             if name == (run.id if run else list_row.name):
                 self._selected = index
                 break
 
     def page(self, page: Page) -> list[Text]:
-        """The screen as it is now, its last line the keys; no line wider than it."""
-        keys = f" {(KEYS if page.width >= NARROW else SHORT_KEYS)[self.mode]} {self.sorts[self.mode][0]}"
+        """Draw the present screen in exactly `page.height` lines, the last one with the keys."""
+        keys = f" {(KEYS if page.width >= NARROW_WIDTH else SHORT_KEYS)[self.mode]} {self.sorts[self.mode][0]}"
         if page.ascii_only:
             keys = keys.replace("←→", "<>").replace("↑↓", "^v")
         height = page.height - 1
@@ -102,7 +106,7 @@ class Monitor:
         return screen_lines
 
     def _content(self, page: Page) -> list[Text]:
-        """All but the line of keys."""
+        """Draw everything but the line of keys."""
         if self.mode == "runs":
             screen_lines = self._lines
             self._selected = max(0, min(self._selected, len(screen_lines) - 1))
@@ -119,7 +123,7 @@ class Monitor:
         return run_page(screen, page)
 
     def press(self, pressed_key: str) -> bool:
-        """Whether the monitor goes on."""
+        """React to a key; return False if the monitor is to end. "" is no key."""
         if pressed_key == "q":
             return False
         if pressed_key == "p":
@@ -130,19 +134,20 @@ class Monitor:
         elif pressed_key == "m":
             self._change_mode()
         elif self.mode == "runs":
-            self._selected = max(0, min(self._selected + STEPS.get(pressed_key, 0), len(self._lines) - 1))
+            self._selected = max(0, min(self._selected + LIST_STEPS.get(pressed_key, 0), len(self._lines) - 1))
             if pressed_key in ("enter", "right", "left"):
                 self._enter(pressed_key)
-        elif pressed_key in STEPS:
-            self._first_metric = max(0, self._first_metric + STEPS[pressed_key])
+        elif pressed_key in LIST_STEPS:
+            self._first_metric = max(0, self._first_metric + LIST_STEPS[pressed_key])
         elif pressed_key in ("left", "right"):
             self._switch(1 if pressed_key == "right" else -1)
         return True
 
     def _change_mode(self) -> None:
+        """Switch between the screen of a run and the list of runs."""
         if self.mode == "run":
             self.mode = "runs"
-            self._listed_at = -LIST_SECONDS
+            self._list_time = -LIST_SECONDS
             self._look_at_all()
             if self._watched:
                 self._select(self._watched.run.id)
@@ -153,7 +158,7 @@ class Monitor:
             self._enter("enter")
 
     def _switch(self, step: int) -> None:
-        """Show the next run in training; from one that ended the newest of them."""
+        """Show the next run in training (or the previous one, for step -1); from a run that ended, the newest."""
         self._look_at_all()
         training = self._list.training_ids()
         run_id = self._watched.run.id if self._watched else ""
@@ -162,7 +167,7 @@ class Monitor:
             self._watch(runs_root() / training[index])
 
     def _enter(self, pressed_key: str) -> None:
-        """Open or close a group; show a run."""
+        """React to enter, right or left in the list: open or close the selected group, or show the selected run."""
         screen_lines = self._lines
         if not screen_lines:
             return
@@ -198,7 +203,7 @@ def run(monitor: Monitor, interval: float = LOOK_SECONDS) -> int:
                 next_look = now + interval
             screen.draw(monitor.page(screen.page))
             if monitor.is_new:
-                next_look = now + SECOND_LOOK
+                next_look = now + SECOND_LOOK_SECONDS
             pressed_key = screen.key(next_look - time.monotonic())
             if not monitor.press(pressed_key):
                 return 0

@@ -1,4 +1,4 @@
-"""Memory and processor time of a training, and the load of the GPUs. Linux only."""
+"""Measure the memory and CPU time of a training process, and the load of the GPUs, for the monitor. Linux only."""
 
 import ctypes
 import os
@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 from stride.utils.resources import memory_limit, memory_of
 
-TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 NVML = "libnvidia-ml.so.1"
 
 
 class Gpu(NamedTuple):
-    """One of the machine's: percent of the time it computed, bytes of its memory."""
+    """The load of one GPU."""
 
     busy: int
+    """percent of the time in which it computed"""
     used: int
+    """bytes of its memory"""
     total: int
+    """bytes of its memory"""
 
 
 class Use(NamedTuple):
@@ -26,11 +29,13 @@ class Use(NamedTuple):
     cpu: float | None
     """percent of one core; None at the first look"""
     memory: int
+    """bytes in use"""
     available: int
+    """bytes that the machine, or the container, has"""
 
 
 class Machine:
-    """Looks at one process at a time."""
+    """Measures one process at a time; CPU use is that since the previous look at the same process."""
 
     def __init__(self) -> None:
         self._pid = 0
@@ -40,14 +45,14 @@ class Machine:
         self._devices: list[ctypes.c_void_p] | None = None  # None: not asked yet
 
     def look(self, pid: int) -> Use | None:
-        """None where the process is gone."""
+        """Return the use of this process and its children; None if it has ended."""
         now = time.monotonic()
         ticks = _ticks(pid)
         if ticks is None:
             return None
         cpu = None
         if pid == self._pid and now > self._time:
-            cpu = 100.0 * max(0, ticks - self._ticks) / TICKS / (now - self._time)
+            cpu = 100.0 * max(0, ticks - self._ticks) / TICKS_PER_SECOND / (now - self._time)
         self._pid = pid
         self._ticks = ticks
         self._time = now
@@ -57,7 +62,7 @@ class Machine:
             return None
 
     def gpus(self) -> list[Gpu]:
-        """By NVIDIA's own library, [] where it is not installed."""
+        """Return the load of all GPUs from NVIDIA's library NVML; [] if it is not installed."""
         if self._devices is None:
             self._devices = self._open()
         gpus = []
@@ -70,6 +75,7 @@ class Machine:
         return gpus
 
     def _open(self) -> list[ctypes.c_void_p]:
+        """Load NVML and return a handle for each GPU. Its functions return 0 on success."""
         try:
             self._nvml = ctypes.CDLL(NVML)
         except OSError:
@@ -86,7 +92,10 @@ class Machine:
 
 
 def _ticks(pid: int) -> int | None:
-    """Processor time of a process, its threads and its children, including those that ended."""
+    """Return the clock ticks that a process, its threads and its children (also ended ones) have computed.
+
+    None if the process does not exist.
+    """
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -97,6 +106,6 @@ def _ticks(pid: int) -> int | None:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
-        # utime, stime; for the process itself also those of the children that it waited for
+        # utime and stime; for the process itself also cutime and cstime, of its children that ended (man 5 proc)
         total += sum(map(int, fields[11 : 15 if process == str(pid) else 13]))
     return total

@@ -1,4 +1,4 @@
-"""`monitor --once` and `--json`: one screen as text, and the same information as an object for programs."""
+"""`stride monitor --once` and `--json`: print one screen as text, or the same information as a JSON object."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stride.report.monitor.app import SECOND_LOOK, Monitor
+from stride.report.monitor.app import SECOND_LOOK_SECONDS, Monitor
 from stride.report.monitor.band import band_text
 from stride.report.monitor.machine import Machine
 from stride.report.monitor.run_list import RunList, shown_return, shown_state
@@ -16,26 +16,26 @@ from stride.report.monitor.watched_run import WatchedRun
 from stride.report.terminal import Page, encoded
 from stride.runstore.run_brief import Brief
 
-PIPE = (100, 200)  # columns and lines where there is no terminal
-VERSION = 1  # of the object; keys may be added to it, none changes its meaning
+PIPE_SIZE = (100, 200)  # columns and lines of the screen if there is no terminal
+VERSION = 1  # version of the JSON object; within a version keys are only added and keep their meaning
 Json = dict[str, Any]
 
 
 def as_text(monitor: Monitor) -> str:
-    """As wide as the terminal, as long as its content."""
+    """Return one screen as text, as wide as the terminal and as long as its content."""
     is_terminal = sys.stdout.isatty()
-    width = os.get_terminal_size(sys.stdout.fileno()).columns - 1 if is_terminal else PIPE[0]
+    width = os.get_terminal_size(sys.stdout.fileno()).columns - 1 if is_terminal else PIPE_SIZE[0]
     unicode = "utf" in (sys.stdout.encoding or "").casefold()
     monitor.look()
-    time.sleep(SECOND_LOOK)
+    time.sleep(SECOND_LOOK_SECONDS)
     monitor.look()
-    screen_lines = monitor.page(Page(width, PIPE[1], not unicode))[:-1]  # without the keys
+    screen_lines = monitor.page(Page(width, PIPE_SIZE[1], not unicode))[:-1]  # without the keys
     colours = is_terminal and not os.environ.get("NO_COLOR")
     return "\n".join(text.rstrip() for text in encoded(screen_lines, unicode, colours)).rstrip()
 
 
 def as_json(folder: Path | None, group: str) -> str:
-    """An object about a run, or about all runs of a group."""
+    """Return a JSON object about a run, or about the runs of a group (of all groups for "") if `folder` is None."""
     if folder is not None:
         return json.dumps({"version": VERSION, **_run_object(folder)})
     run_list = RunList(group)
@@ -45,6 +45,7 @@ def as_json(folder: Path | None, group: str) -> str:
 
 
 def _listed_object(run_brief: Brief) -> Json:
+    """Return the object of a run in a list."""
     kind, value = shown_return(run_brief)
     return {
         "id": run_brief.id,
@@ -60,6 +61,7 @@ def _listed_object(run_brief: Brief) -> Json:
 
 
 def _run_object(folder: Path) -> Json:
+    """Return the object of the run in this folder."""
     watched = WatchedRun(folder)
     view = watched.refresh()
     watched.close()
@@ -91,5 +93,5 @@ def _run_object(folder: Path) -> Json:
 
 
 def _number(value: float) -> float | None:
-    """None for non-finite values, which JSON cannot represent."""
+    """Return the value, None for non-finite ones, which JSON cannot represent."""
     return value if math.isfinite(value) else None

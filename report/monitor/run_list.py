@@ -1,6 +1,7 @@
-"""The runs that a monitor lists: the newest, and every older one that a process still holds; groups together.
+"""The list of runs in the monitor: the newest ones and older ones still in training, runs of a group together.
 
-Each line is read from the index of all runs: a look at 200 of them costs their stats.
+It also finds the run that `stride monitor RUN` means. Data comes from the index of all runs, so a refresh reads only
+files that changed.
 """
 
 import math
@@ -22,22 +23,23 @@ from stride.runstore.select import names_group
 from stride.utils.places import TRAIN
 from stride.utils.user_error import UserError
 
-NEWEST = 200  # runs that are listed
+MAX_LISTED = 200  # runs in the list, besides older ones whose lock a process may hold
 
 
 def is_training(run_brief: Brief) -> bool:
+    """Return whether a process trains the run now."""
     return run_brief.standing == "running" or run_brief.standing in IN_TRAINING
 
 
 def shown_state(run_brief: Brief) -> str:
-    """`live`, `failed`, ..; the verdict of a run that was tested."""
+    """Return `live`, `failed`, ..; for a finished run that was tested its verdict: `solved`."""
     if run_brief.standing == FINISHED and run_brief.test is not None:
         return run_brief.verdict
     return LIVE if run_brief.standing == "running" else run_brief.standing
 
 
 def shown_return(run_brief: Brief) -> tuple[str, float]:
-    """(test, val or train, the return): the test of a run that finished, else its last return, NaN for none."""
+    """Return the kind of a return and its value, ("val", 480.1): the test's if finished, else the last; NaN if none."""
     if run_brief.standing == FINISHED and run_brief.test is not None:
         return "test", run_brief.test
     last_return = math.nan if run_brief.tail.last is None else run_brief.tail.last
@@ -46,16 +48,17 @@ def shown_return(run_brief: Brief) -> tuple[str, float]:
 
 @dataclass
 class RunRow:
-    """A run by itself, or a group."""
+    """A single run, or a group of runs."""
 
     name: str
     """the run's id, or the group's"""
     members: list[Brief]
+    """the runs; just one unless it is a group"""
     is_group: bool = False
 
     @property
     def returns(self) -> list[float]:
-        """Those of its runs, where they are known."""
+        """The present returns of its runs, without unknown ones."""
         values = [shown_return(member)[1] for member in self.members]
         return [value for value in values if math.isfinite(value)]
 
@@ -65,12 +68,12 @@ class RunRow:
 
     @property
     def deviation(self) -> float:
-        """As of a population."""
+        """Standard deviation of the returns, of a population (divided by n)."""
         return statistics.pstdev(self.returns) if self.returns else math.nan
 
     @property
     def states(self) -> str:
-        """`live`; for a group `2 live, 3 finished`."""
+        """The state, `live`; for a group `2 live, 3 finished`."""
         states = [shown_state(member) for member in self.members]
         if not self.is_group:
             return states[0]
@@ -87,9 +90,10 @@ SORTS: dict[str, Callable[[RunRow], Any]] = {
 
 
 class RunList:
-    """All runs under the root; `only`: those of one group."""
+    """The runs in the folder of runs, as the monitor lists them; call `refresh` to read them."""
 
     def __init__(self, only: str = "") -> None:
+        """`only`: name of the group to list, "" for all runs."""
         self.only = only
         self.briefs: list[Brief] = []
         self._index = RunIndex()
@@ -97,16 +101,17 @@ class RunList:
     def refresh(self) -> None:
         root = runs_root()
         names = [*self._index.ids()]
-        older = [run_name for run_name in names[NEWEST:] if os.path.lexists(root / run_name / run_lock.NAME)]
+        # an older run is listed only if it has a lock file, so a process may still train it
+        older = [run_name for run_name in names[MAX_LISTED:] if os.path.lexists(root / run_name / run_lock.NAME)]
         self.briefs = []
-        for run_name in names[:NEWEST] + older:
+        for run_name in names[:MAX_LISTED] + older:
             if os.path.lexists(root / run_name / "config.json"):
                 run_brief = self._index.brief(run_name)
                 if self.only in ("", run_brief.group):
                     self.briefs.append(run_brief)
 
     def rows(self, sort: str) -> list[RunRow]:
-        """Each group at the position of its newest run."""
+        """Return the rows in the order `sort`, a key of SORTS; for "newest" a group has the place of its newest run."""
         rows: dict[str, RunRow] = {}
         for run_brief in self.briefs:
             run_name = run_brief.group or run_brief.id
@@ -118,22 +123,25 @@ class RunList:
         return sorted(rows.values(), key=SORTS[sort])
 
     def training_ids(self) -> list[str]:
-        """The runs in training, the newest first."""
+        """Return the ids of runs in training, newest first."""
         return [run_brief.id for run_brief in self.briefs if is_training(run_brief)]
 
 
 def list_lines(rows: Sequence[RunRow], open_groups: set[str]) -> list[Line]:
-    """The lines one below the other: a group, and below it its runs where it is open."""
-    list_lines_shown: list[Line] = []
+    """Return the lines of the list: each row, and below an open group its runs."""
+    lines: list[Line] = []
     for list_row in rows:
-        list_lines_shown.append((list_row, None if list_row.is_group else list_row.members[0]))
+        lines.append((list_row, None if list_row.is_group else list_row.members[0]))
         if list_row.is_group and list_row.name in open_groups:
-            list_lines_shown += [(list_row, member) for member in list_row.members]
-    return list_lines_shown
+            lines += [(list_row, member) for member in list_row.members]
+    return lines
 
 
 def find_target(selector: str, latest: bool = False) -> tuple[Path | None, str]:
-    """The folder of the run, or the name of the group, that a person means; UserError where there is neither."""
+    """Return the folder of the run, or (None, name of the group), that a person means; UserError if it does not exist.
+
+    `latest`: the newest run, in training or not. Without `selector` and `latest`: the newest run in training.
+    """
     if names_group(selector):
         return None, find_group(selector)
     if os.sep in selector:  # the folder or the metrics.mmap of a foreign loop, which has no config.json
@@ -147,13 +155,13 @@ def find_target(selector: str, latest: bool = False) -> tuple[Path | None, str]:
 
 
 def _newest() -> Path:
-    """The newest in training, else the newest: the link to it is tried first, as a search takes a while."""
+    """Return the newest run in training, else the newest run. It tries the link to it first: a search takes longer."""
     last_run = None
     try:
         last_run = RunDir.find(LAST)
         if state_of(last_run.path, last_run.facts()) in IN_TRAINING:
             return last_run.path
-    except UserError:  # a damaged one; another may be in training
+    except UserError:  # no such link, or a damaged run; another run may be in training
         pass
     run_list = RunList()
     run_list.refresh()

@@ -1,4 +1,4 @@
-"""A run on the monitor's screen: its progress, a table of its metrics, and beside it curves where there is space."""
+"""Draw one run on the monitor's screen: progress, a table of metrics, and beside it curves if the screen is wide."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ from stride.runstore.history import TAIL, TRAIN, VAL
 from stride.runstore.metrics_table import NAMES
 from stride.runstore.outcome import phases_text
 
-VERY_WIDE = 140  # columns from which there is space for curves
+VERY_WIDE = 140  # columns from which on there is space for curves
 TABLE_WIDTH = 104  # columns of the table beside curves
-TALLEST = 34  # lines of all curves
+MAX_CURVES = 34  # lines of both curves together
 CYAN, YELLOW, RED, GREEN = "bold cyan", "bold yellow", "bold red", "bold green"
 STYLES = {"live": CYAN, "silent": YELLOW, "halted": YELLOW, "paused": YELLOW, "interrupted": YELLOW, "failed": RED,
           "dead": RED, "damaged": RED, "finished": GREEN, "solved": GREEN, "not solved": YELLOW}  # fmt: skip
@@ -37,29 +37,32 @@ SORTS = ("area", "name", "change")
 
 
 class RunScreen(NamedTuple):
-    """Everything that a screen of a run is made of."""
+    """Everything that the screen of a run shows."""
 
     view: WatchedView
     points: Callable[[str], Points]
+    """returns the curve of a metric by its name"""
     band: tuple[str, str] = ("", "")
-    """how it ranks among shipped seeds, and the settings in which it differs from them"""
+    """the rank among shipped seeds, and the settings in which the run differs from them"""
     use: Use | None = None
+    """memory and CPU of the process; None if it has ended, or before it was measured"""
     gpus: Sequence[Gpu] = ()
     sort: str = "area"
+    """one of SORTS"""
     first: int = 0
-    """index of the table's first line that is shown"""
+    """index of the first line of the table that is shown, after scrolling"""
     position: str = ""
-    """among the runs in training: 2 of 3"""
+    """position among the runs in training: 2 of 3"""
     frozen: bool = False
 
 
 def run_page(screen: RunScreen, page: Page) -> list[Text]:
-    """All lines but the keys."""
+    """Draw all lines but the line of keys."""
     screen_lines = [*head(screen, page), line_of()]
     most_alerts = max(1, page.height // 6)
     alerts = alert_lines(screen.view.alerts, page, most_alerts)[:most_alerts]
     height = max(0, page.height - len(screen_lines) - len(alerts))
-    curves = curves_beside(screen, page._replace(width=page.width - TABLE_WIDTH - 2, height=min(height, TALLEST)))
+    curves = curves_beside(screen, page._replace(width=page.width - TABLE_WIDTH - 2, height=min(height, MAX_CURVES)))
     width = TABLE_WIDTH if curves else page.width
     rows = table(screen, page._replace(width=width, height=height))
     rows += [line_of() for _ in range(len(curves) - len(rows))]
@@ -70,7 +73,7 @@ def run_page(screen: RunScreen, page: Page) -> list[Text]:
 
 
 def head(screen: RunScreen, page: Page) -> list[Text]:
-    """Which run it is, how far it is and how well it does."""
+    """Draw the lines above the table: the run's name and state, progress, speed, machine, messages."""
     view = screen.view
     seed = f"  seed {view.seed}" if view.seed is not None else ""
     title = line_of().append(INDENT + clean(view.title), "bold").append(f"  {clean(view.algorithm)}{seed}", "dim")
@@ -96,7 +99,7 @@ def head(screen: RunScreen, page: Page) -> list[Text]:
 
 
 def machine_text(use: Use | None, gpus: Sequence[Gpu]) -> str:
-    """`cpu 98 %, memory 0.4 of 7.7 GiB; gpu 45 %, 3.1 of 80.0 GiB`; cpu is of one core."""
+    """Return `cpu 98 %, memory 0.4 of 7.7 GiB; gpu 45 %, 3.1 of 80.0 GiB`; 100 % of cpu are one core."""
     parts = [f"gpu {gpu.busy} %, {_gigabytes(gpu.used, gpu.total)}" for gpu in gpus]
     if use:
         cpu = f"cpu {use.cpu:.0f} %, " if use.cpu is not None else ""
@@ -110,7 +113,7 @@ def _gigabytes(used: int, total: int) -> str:
 
 
 def table(screen: RunScreen, page: Page) -> list[Text]:
-    """The metrics that have a value; where the page is too low a part of them, and the count of the others."""
+    """Draw the metrics that have a value; on a page that is too low a part of them, and the number of the others."""
     metrics = ordered_metrics(screen)
     if not metrics:
         return [line_of(f"{INDENT}no row yet", "dim")][: page.height]
@@ -133,7 +136,10 @@ def table(screen: RunScreen, page: Page) -> list[Text]:
 
 
 def ordered_metrics(screen: RunScreen) -> list[Metric]:
-    """All metrics that have a value, as the person wants them sorted."""
+    """Return all metrics that have a value, in the order `screen.sort`.
+
+    "change": alarming metrics first, then those that changed most.
+    """
     metrics = arranged(screen.view.values)
     if screen.sort == "name":
         metrics.sort(key=lambda metric: metric.title.casefold())
@@ -144,14 +150,14 @@ def ordered_metrics(screen: RunScreen) -> list[Metric]:
 
 
 def _relative_change(points: Points) -> float:
-    """The last change as a fraction of the range of all values."""
+    """Return the size of the last change as a fraction of the range of all values."""
     values = [value for _, value in points if math.isfinite(value)]
     spread = max(values) - min(values) if values else 0.0
     return abs(values[-1] - values[-2]) / spread if len(values) > 1 and spread > 0 else 0.0
 
 
 def curves_beside(screen: RunScreen, page: Page) -> list[Text]:
-    """The curves of both returns, where there is space and something to draw."""
+    """Draw the curves of evaluations and training returns; [] without space, or without points."""
     if page.width < VERY_WIDE - TABLE_WIDTH - 2 or page.ascii_only:
         return []
     curves = {NAMES["val"]: drawable(screen.points(VAL)), NAMES["train"]: drawable(screen.points(TRAIN))}

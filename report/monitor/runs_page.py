@@ -1,4 +1,4 @@
-"""All runs on the monitor's screen: a line each, a group as one that opens."""
+"""Draw the list of all runs on the monitor's screen: a line for each run, and for each group, which can be opened."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -14,11 +14,11 @@ from stride.utils.places import TRAIN
 from stride.utils.typography import bar, optional, score
 
 STATE, TITLE, SEED, RETURN, KIND, PERCENT, BAR = 12, 24, 5, 9, 11, 6, 12  # widths of columns
-WIDE = 100  # columns from which there is space for bars
+MIN_WIDTH_FOR_BARS = 100  # columns of a page from which on there is space for progress bars
 
 
 def _run_line(run: Brief, is_inside: bool, state_width: int, bar_width: int, ascii_only: bool) -> Text:
-    """A run by itself, or inside its group."""
+    """Draw a run; `is_inside`: it is below its open group and indented."""
     state = shown_state(run)
     kind, value = shown_return(run)
     value_text = score(value) if math.isfinite(value) else ""
@@ -40,7 +40,7 @@ def _run_line(run: Brief, is_inside: bool, state_width: int, bar_width: int, asc
 
 
 def _group_line(group: RunRow, is_open: bool, state_width: int, rest_width: int, ascii_only: bool) -> Text:
-    """`▸ 2 live, 3 finished   CartPole-v1:ppo   5 seeds   480.1 ± 12.0   group NAME`"""
+    """Draw a group: `▸ 2 live, 3 finished   CartPole-v1:ppo, 5 seeds   480.1 ± 12.0   group NAME`."""
     marks = "+-" if ascii_only else "▸▾"
     count = len(group.members)
     seeds = f"{count} seed{'s' * (count > 1)}"
@@ -55,13 +55,13 @@ def _group_line(group: RunRow, is_open: bool, state_width: int, rest_width: int,
 
 
 def runs_page(list_lines: Sequence[Line], selected: int, open_groups: Collection[str], page: Page) -> list[Text]:
-    """Heads of the columns, and as many lines around the selected one as there is space for."""
+    """Draw the heads of the columns, and as many lines around the selected one as fit; `selected`: its index."""
     if not list_lines:
         return [line_of(f" no runs yet; start one: {TRAIN} CartPole-v1:ppo", "dim")]
     height = max(1, page.height - 1)
     first = max(0, min(selected - height // 2, len(list_lines) - height))
     state_width = max([STATE, *(len(shown_state(run)) + 1 for _, run in list_lines if run)])
-    bar_width = BAR if page.width >= WIDE else 0
+    bar_width = BAR if page.width >= MIN_WIDTH_FOR_BARS else 0
     head = f"   {'state':<{state_width}}{'what':<{TITLE}}{'seed':>{SEED}}{'return':>{RETURN + KIND}}  "
     screen_lines = [line_of(f"{head}{'done':<{bar_width + PERCENT}}run", "dim")]
     for index, (list_row, run) in enumerate(list_lines[first : first + height], first):

@@ -1,6 +1,6 @@
-"""A run as a monitor sees it: config.json, metrics.mmap and metrics.csv, read again and again into a RunView.
+"""Read a run for the monitor: WatchedRun turns config.json, metrics.mmap and metrics.csv into a RunView, repeatedly.
 
-Nothing is written and nobody waits. The files of a run that ended give the same view as those of one in training.
+It only reads, and the training does not wait for it. It works in the same way for a run that has ended.
 """
 
 import math
@@ -29,7 +29,7 @@ from stride.utils.user_error import UserError
 if TYPE_CHECKING:
     from stride.trainer_callbacks.watch import AlertWatch
 
-MOST_UNJUDGED = 1 << 12  # rows that wait until the alerts are judged
+MAX_UNJUDGED = 1 << 12  # newest rows kept until alerts are judged
 
 Facts = Mapping[str, Any]  # of config.json
 Points = Sequence[tuple[float, float]]
@@ -37,7 +37,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass
 class WatchedView(RunView):
-    """A RunView with everything else that the monitor shows."""
+    """A RunView, and what else the monitor shows."""
 
     id: str = ""
     state: str = ""
@@ -45,31 +45,32 @@ class WatchedView(RunView):
     seed: int | None = None
     group: str = ""
     message: str = ""
-    """how it ended, or the last line of its own"""
+    """how it ended, or the last line that the training wrote"""
     pid: int = 0
+    """process that trains it on this machine; 0 if there is none"""
     values: Mapping[str, float] = field(default_factory=dict)
-    """the last value of each metric"""
+    """last value of each metric"""
     phases: Mapping[str, float] = field(default_factory=dict)
-    """the fraction of each in the time since its rows are read"""
+    """fraction of each phase (collect, learn, ..) in the training time"""
     config: Facts = field(default_factory=dict)
     shipped: Sequence[str] = ()
-    """the overrides that take back what was changed of the variant"""
+    """overrides that restore the variant's own values"""
 
 
 class WatchedRows(MetricsTable):
-    """metrics.csv: the tails of all columns, the time of each phase, and rows of which no alert was judged yet."""
+    """Reads metrics.csv: last values of all metrics, seconds of each phase, rows not judged for alerts yet."""
 
     def begin(self) -> None:
         self.history = History(self.columns[:MAX_COLUMNS])
         self.values: dict[str, float] = {}
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
-        self.unjudged: deque[Row] = deque(maxlen=MOST_UNJUDGED)
+        self.unjudged: deque[Row] = deque(maxlen=MAX_UNJUDGED)
         self.watch: AlertWatch | None = None
 
     def take(self, csv_row: Row) -> None:
         self.history.add(csv_row)
         seconds = csv_row.get(SECONDS, math.nan) - self.values.get(SECONDS, 0.0)
-        if seconds > 0:  # else a resumed process counts from zero again
+        if seconds > 0:  # not in the first row of a resumed process, which counts from 0 again
             for phase in PHASES:
                 self.phase_seconds[phase] += seconds * csv_row.get(PREFIX + phase, 0.0)
         self.values |= csv_row
@@ -77,24 +78,24 @@ class WatchedRows(MetricsTable):
 
 
 class WatchedRun:
-    """One run; `refresh` costs a millisecond or two."""
+    """Reads one run; `refresh` takes one or two milliseconds."""
 
     def __init__(self, folder: Path) -> None:
         self.run = RunDir(folder)
         self.rows = WatchedRows(self.run.metrics_csv)
         self._facts: Facts = {}
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None  # inode, size and time of config.json when it was read
         self._reader: MetricsReader | None = None
-        self._snapshot: Snapshot | None = None  # the last that was read
-        self._rate = math.nan
-        self._histories: dict[str, Points] = {}  # as they were at the last refresh: a frozen display does not move
+        self._snapshot: Snapshot | None = None  # content of metrics.mmap at the last refresh
+        self._rate = math.nan  # env steps per second between the last two snapshots
+        self._histories: dict[str, Points] = {}  # curves read since the last refresh: a frozen display must not change
 
     def close(self) -> None:
         if self._reader:
             self._reader.close()
 
     def refresh(self, with_alerts: bool = True) -> WatchedView:
-        """The run as it is now. Alerts take a fifth of a second the first time."""
+        """Read the run and return it as it is now. `with_alerts`: takes a fifth of a second the first time."""
         facts = self._read_facts()
         snapshot = self._read_snapshot()
         self.rows.refresh()
@@ -116,19 +117,19 @@ class WatchedRun:
         return view
 
     def points(self, metric_name: str) -> Points:
-        """(env steps, value), oldest first: the complete curve of a return, of other metrics the last points."""
+        """Return a metric's points (env steps, value), oldest first: all of a return, the last of others."""
         curve = self.rows.points(metric_name) if metric_name in (TRAIN, VAL) else []
         if curve:
             return curve
         if self._reader is not None and self._snapshot is not None and metric_name in self._snapshot.values:
-            with suppress(UserError):  # cut short meanwhile: the next look reports it
+            with suppress(UserError):  # the file was truncated meanwhile: the next refresh reports it
                 if metric_name not in self._histories:
                     self._histories[metric_name] = self._reader.history(metric_name)
                 return self._histories[metric_name]
         return list(enumerate(self.rows.history.series.get(metric_name, ())))
 
     def _read_facts(self) -> Facts:
-        """config.json, read again only when it has changed; {} for a foreign loop that has none."""
+        """Return config.json, which is read again only if it has changed; {} for a foreign loop without one."""
         try:
             file_status = status(self.run.config_json)
             stamp = (file_status.st_ino, file_status.st_size, file_status.st_mtime_ns) if file_status else None
@@ -140,8 +141,8 @@ class WatchedRun:
         return self._facts
 
     def _read_snapshot(self) -> Snapshot | None:
-        """The present content of metrics.mmap; None where there is no such file."""
-        before = self._snapshot
+        """Return the present content of metrics.mmap, None if there is no such file; update the speed."""
+        previous = self._snapshot
         try:
             if self._reader is None:
                 self._reader = MetricsReader(self.run.path / NAME)
@@ -150,15 +151,15 @@ class WatchedRun:
             self.close()
             self._reader = self._snapshot = None
             return None
-        if before is None or snapshot.written < before.written or snapshot.env_steps < before.env_steps:
+        if previous is None or snapshot.written < previous.written or snapshot.env_steps < previous.env_steps:
             self._rate = snapshot.values[RATE].value if RATE in snapshot.values else math.nan
-        elif snapshot.written > before.written and snapshot.env_steps > before.env_steps:
-            self._rate = (snapshot.env_steps - before.env_steps) / (snapshot.written - before.written)
+        elif snapshot.written > previous.written and snapshot.env_steps > previous.env_steps:
+            self._rate = (snapshot.env_steps - previous.env_steps) / (snapshot.written - previous.written)
         self._snapshot = snapshot
         return snapshot
 
     def _view_of_rows(self, facts: Facts) -> WatchedView:
-        """By config.json and metrics.csv alone: between two rows the clock does not move."""
+        """Make the view from config.json and metrics.csv, whose clock moves only with each row."""
         history = self.rows.history
         config = mapping(facts.get("config"))
         state = state_of(self.run.path, facts)
@@ -187,7 +188,7 @@ class WatchedRun:
         )
 
     def _add_snapshot(self, view: WatchedView, snapshot: Snapshot) -> None:
-        """Set the fields that metrics.mmap has newer than the other files."""
+        """Set the fields for which metrics.mmap is newer than the other files."""
         assert self._reader is not None
         origin = self._reader.origin
         seconds = snapshot.written - origin.monotonic if view.is_over else time.time() - origin.wall
@@ -209,6 +210,7 @@ class WatchedRun:
             view.train = self._score(TRAIN, "")
 
     def _score(self, metric_name: str, best_name: str) -> Score:
+        """Return last and best value of a metric; `best_name`: the metric that holds the best, "" for none."""
         score = Score()
         for step, value in self.points(metric_name):
             score.add(value, int(step))
@@ -217,14 +219,14 @@ class WatchedRun:
         return score
 
     def _first_step(self, env_steps: int) -> int:
-        """Env steps at which the process that trains it, or trained it last, began."""
+        """Return the env steps at which the last process that trained the run started; 0 if unknown."""
         first_step = self._reader.origin.facts.get("first_step") if self._reader else None
         if first_step is None or not whole(first_step) or first_step >= INTEGER_LIMIT:
             return 0
         return min(first_step, env_steps)
 
     def _message(self, facts: Facts, state: str) -> str:
-        """How it ended and what to do, or the last line of its own while it trains."""
+        """Return how the run ended and what to do; during training the last line that it wrote."""
         message = self._snapshot.line if self._snapshot else ""
         if state == FAILED:
             return failure(facts) or message
@@ -237,7 +239,7 @@ class WatchedRun:
         return message
 
     def _open_alerts(self, view: WatchedView) -> list[Alert]:
-        """Judged by the rules of metrics.yaml, as the training does: a file of numbers holds no advice."""
+        """Return the open alerts. The rows are judged again, as in the training, because files do not store alerts."""
         if self.rows.watch is None:
             self.rows.watch = watch_of(view)
         watch = self.rows.watch
@@ -251,10 +253,10 @@ class WatchedRun:
 
 
 def watch_of(view: WatchedView) -> "AlertWatch | None":
-    """The rules for this config; None for a foreign loop, or where another version wrote the config."""
+    """Make the judge of alerts for this config; None for a foreign loop, or if another version wrote the config."""
     if not view.config:
         return None
-    from stride.config.loader import from_plain  # imported late: they take longer than the first screen may
+    from stride.config.loader import from_plain  # imported here, because both are slow and the first screen is not
     from stride.trainer_callbacks.watch import AlertWatch
 
     try:

@@ -1,7 +1,7 @@
-"""The sink that informs a tracker: by a thread and a bounded queue of its own, and no error of a tracker ends a run.
+"""The sink that sends numbers to a tracker (W&B, TensorBoard, Trackio) through a bounded queue and its own thread.
 
-The training waits for no more than an append to a list. No thread writes to the terminal: what a person should know of
-a tracker is logged by `end`, in the thread that trains; run.log has its errors at once.
+The training only appends to the queue, and no error of a tracker ends a run. The thread never writes to the terminal:
+`end`, in the thread that trains, logs what the person should know. run.log gets errors at once.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from threading import Thread
 
 from stride.config.loader import to_plain
 from stride.config.schema import Config
-from stride.report.trackers.tracker import ALERT, BEGIN, END, MOST_MESSAGES, ROW, VIDEO, Details, Tracker, TrackerQueue
+from stride.report.trackers.tracker import ALERT, BEGIN, END, MAX_MESSAGES, ROW, VIDEO, Details, Tracker, TrackerQueue
 from stride.runstore.history import STEPS, Event
 from stride.runstore.outcome import UNENDED, Header, Outcome
 from stride.runstore.run_dir import RunDir
@@ -23,22 +23,22 @@ from stride.utils.user_error import UserError, describe_error
 from stride.utils.video_file import VideoError
 
 PATIENCE = 5.0  # seconds that the end of a training waits for a tracker
-HURRY = 0.3  # seconds after a signal: whoever sent it may send SIGKILL next
+HURRY = 0.3  # seconds that it waits after a signal or an error: SIGKILL may be the next signal
 
 log = logging.getLogger("stride")
 
 
 class AsyncTracker(Sink):
-    """One for each tracker, so that one that hangs delays none of the others."""
+    """Sends to one tracker; there is one sink for each, so that a tracker that hangs does not delay the others."""
 
-    def __init__(self, tracker: Tracker, run: RunDir, env_steps: int = 0, most: int = MOST_MESSAGES) -> None:
-        """`env_steps`: where a resumed run goes on."""
+    def __init__(self, tracker: Tracker, run: RunDir, env_steps: int = 0, most: int = MAX_MESSAGES) -> None:
+        """`env_steps`: env steps at which a resumed run continues. `most`: size of the queue of messages."""
         self._tracker = tracker
         self._run = run
         self._steps = env_steps
         self._queue = TrackerQueue(most)
         self._trouble = ""
-        self._finished = Flag()  # everything was delivered, or the tracker was given up
+        self._finished = Flag()  # set when everything was delivered, or an error ended the deliveries
 
     def begin(self, header: Header, config: Config) -> None:
         self._queue.send({"call": BEGIN, "details": run_details(self._run, header, config, self._steps)})
@@ -73,7 +73,7 @@ class AsyncTracker(Sink):
             log.warning(f"{tracker.title}: {'; '.join(filter(None, problems))}; metrics.csv has every row")
 
     def _deliver(self) -> None:
-        """The thread: deliver one message after the other, until the end or the first error."""
+        """Deliver one message after the other until the end or the first error; runs in its own thread."""
         try:
             while True:
                 message = self._queue.get()
@@ -88,7 +88,7 @@ class AsyncTracker(Sink):
 
 
 def run_details(run: RunDir, header: Header, config: Config, env_steps: int) -> Details:
-    """The message of the beginning."""
+    """Return the message of `begin`: what a tracker should know about the run."""
     run_facts = run.facts()
     header_fields = dataclasses.asdict(header)
     del header_fields["run_path"]
@@ -105,7 +105,7 @@ def run_details(run: RunDir, header: Header, config: Config, env_steps: int) -> 
 
 
 def outcome_details(run: RunDir, outcome: Outcome) -> Details:
-    """The message of the end; `curve` and `report` are paths, "" where there is no such file."""
+    """Return the message of `end`; `curve` and `report` are paths, "" if the file does not exist."""
     curve_path = run.logs / "curve.svg"
     fields = ("result", "reason", "test_mean", "test_episodes", "val_best", "goal", "seconds")
     return {

@@ -1,4 +1,7 @@
-"""The process of a tracker (process_tracker.py starts it): reads messages at once, delivers them as they are taken."""
+"""The program of a tracker's process, which process_tracker.py starts: `python -m ...child wandb`.
+
+One thread reads messages from stdin at once; the main thread passes them to the tracker, which may be slow.
+"""
 
 import json
 import os
@@ -13,14 +16,14 @@ from stride.report.trackers.wandb_run import WandbRun
 from stride.utils.streams import Outlet
 
 TRACKERS = {"tensorboard": TensorBoardEvents, "wandb": WandbRun, "trackio": TrackioRun}
-LINGER = 600.0  # seconds after the end of the training in which a server may still be slow
-LINGER_ORPHANED = 30.0  # seconds where the training is gone without a word
+LINGER = 600.0  # seconds after the training's end until this process gives up a slow server
+LINGER_ORPHANED = 30.0  # seconds if the training was killed and sent no end
 
 
 def main(name: str) -> int:
-    """`name`: of the tracker. Its errors end this process with a traceback, which the training looks up."""
+    """Run the tracker `name`. Its errors end this process with a traceback, which process_tracker.py reads."""
     answers = Outlet(os.dup(1), "answers")
-    os.dup2(2, 1)  # what packages print is no answer
+    os.dup2(2, 1)  # stdout is for answers only: what packages print goes to stderr
     messages = TrackerQueue()
     tracker = TRACKERS[name]()
     threading.Thread(target=read, args=(messages,), daemon=True).start()
@@ -37,9 +40,9 @@ def main(name: str) -> int:
 
 
 def read(messages: TrackerQueue) -> None:
-    """The thread: read everything at once, so that the training never waits; then end the process after a while."""
+    """Read everything at once, so that the training never waits; then end the process after LINGER; a thread."""
     is_ended = False
-    # not sys.stdin: the interpreter, as it ends, wants its lock, and aborts where this thread has it
+    # not sys.stdin: at its end the interpreter takes sys.stdin's lock, and aborts if this thread holds it
     with open(0, "rb", closefd=False) as lines:
         for line in lines:
             if not line.endswith(b"\n"):  # the training was killed while it wrote

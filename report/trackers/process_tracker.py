@@ -1,6 +1,6 @@
-"""A tracker in a process of its own, so that no import, error or hang of a foreign package reaches the training.
+"""Run a tracker in its own process, so that imports, errors and hangs of its package cannot affect the training.
 
-It outlives the training where a server is slow (child.py has the limits). What it prints is in `logs/NAME.txt`.
+If a server is slow the process continues after the training (child.py has the limits). It prints to `logs/NAME.txt`.
 """
 
 import json
@@ -14,12 +14,12 @@ from stride.report.trackers.tracker import BEGIN, END, Message, Tracker
 from stride.runstore import run_files
 from stride.utils import places
 
-LAST_BYTES = 2000  # of what it printed, in which its error is looked for
-PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # may be relative to the working directory
+ERROR_BYTES = 2000  # at the end of what it printed, where its error is expected
+PATHS = ("WANDB_DIR", "WANDB_SWEEP_PARAM_PATH", "TRACKIO_DIR")  # variables with paths, which may be relative
 
 
 class ProcessTracker(Tracker):
-    """Messages are lines of JSON on its stdin; on its stdout it sends back `location` and `remark`, likewise."""
+    """Passes messages to the process as lines of JSON on its stdin; its stdout answers with `location` and `remark`."""
 
     def __init__(self, name: str, title: str, logs: Path) -> None:
         self.title = title
@@ -27,8 +27,11 @@ class ProcessTracker(Tracker):
         self._output_path = logs / f"{name}.txt"
 
     def receive(self, message: Message) -> None:
-        """Pass it on. The first message starts the process, the last waits for its end; a caller that cannot wait
-        leaves the thread in here, and the process at its work."""
+        """Pass the message on. The first one starts the process, the last one waits for its end.
+
+        It is called in AsyncTracker's thread, so a training that cannot wait simply leaves that thread in here.
+        ChildProcessError, with the last line that it printed, if the process failed.
+        """
         if message["call"] == BEGIN:
             self._start()
         assert self._child.stdin
@@ -51,30 +54,31 @@ class ProcessTracker(Tracker):
                 stdout=subprocess.PIPE,
                 stderr=output,
                 env=_environment(),
-                start_new_session=True,  # a Ctrl-C at the terminal is for the training
+                start_new_session=True,  # a Ctrl-C at the terminal must not end this process
             )
         self._listener = Thread(target=self._listen, name=f"from {self.title}", daemon=True)
         self._listener.start()
 
     def _listen(self) -> None:
+        """Read the answers of the process; runs in its own thread."""
         assert self._child.stdout
         for line in self._child.stdout:
-            if line.endswith(b"\n"):  # else it was killed while it wrote
+            if line.endswith(b"\n"):  # an incomplete line: the process was killed while it wrote
                 answer = json.loads(line)
                 self.location = answer["location"]
                 self.remark = answer["remark"]
 
     def _last_words(self) -> str:
-        """The last line that it printed, and where the others are."""
+        """Return the last line that the process printed, and the file with the others."""
         with run_files.open_file(self._output_path) as file:
-            output = file.read()[-LAST_BYTES:].decode(errors="replace").split("\n")
+            output = file.read()[-ERROR_BYTES:].decode(errors="replace").split("\n")
         output = [line.strip() for line in output if line.strip()]
         last_line = output[-1] if output else "it ended without a message"
         return f"{last_line} ({self._output_path.parent.name}/{self._output_path.name})"
 
 
 def _environment() -> dict[str, str]:
-    """A copy of this environment in which the program and its folders are found from any working directory."""
+    """Return a copy of the environment variables with absolute paths, and with a PYTHONPATH that finds Stride."""
     environment = dict(os.environ)
     for variable in PATHS:
         if environment.get(variable):

@@ -1,4 +1,4 @@
-"""The trackers that `logger` may name, and the package that each of them needs."""
+"""List the trackers that the config key `logger` may name, check their packages, and make their sinks."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -9,12 +9,12 @@ from stride.runstore.run_dir import RunDir
 from stride.utils.user_error import UserError
 
 CSV = "csv"  # metrics.csv, which every run has
-# by the name of its package, which is also the name of the extra that installs it, and is imported in a process apart
+# Titles by name: a tracker has the name of its package and of Stride's extra that installs it
 TITLES = {"tensorboard": "TensorBoard", "wandb": "W&B", "trackio": "Trackio"}
 
 
 def check_loggers(loggers: Sequence[str]) -> None:
-    """UserError where the package of one of them is missing; nothing is imported."""
+    """Raise UserError if the package of a tracker is not installed; nothing is imported."""
     for logger_name in loggers:
         if logger_name in TITLES and not is_installed(logger_name):
             install = f"pip install 'stride-rl[{logger_name}]'"
@@ -22,13 +22,14 @@ def check_loggers(loggers: Sequence[str]) -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Nothing is imported; a folder of that name, as W&B makes one wherever it is called, is no package."""
+    """Return whether a package is installed, without importing it. A mere folder of that name, as W&B makes one in the
+    working directory, does not count."""
     spec = find_spec(package)
     return spec is not None and spec.origin is not None
 
 
 def async_trackers(run: RunDir, loggers: Sequence[str], env_steps: int = 0) -> list[AsyncTracker]:
-    """A sink for each of them, once; `env_steps`: where a resumed run goes on."""
+    """Make a sink for each tracker, once; `env_steps`: env steps at which a resumed run continues."""
     names = dict.fromkeys(logger_name for logger_name in loggers if logger_name != CSV)
     return [
         AsyncTracker(ProcessTracker(logger_name, TITLES[logger_name], run.logs), run, env_steps)

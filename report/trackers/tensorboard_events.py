@@ -1,6 +1,6 @@
-"""TensorBoard: event files in `logs/` of a run; `tensorboard --logdir runs` shows all runs.
+"""The tracker for TensorBoard: event files in the run's `logs/`; `tensorboard --logdir runs` shows all runs.
 
-By the package's own writer, which torch's SummaryWriter wraps: without torch a run's tracker is up in 0.3 seconds.
+It uses tensorboard's own writer, not torch's SummaryWriter around it: without torch the process starts in 0.3 seconds.
 """
 
 import os
@@ -16,7 +16,7 @@ from stride.utils.video_file import gif
 
 
 class TensorBoardEvents(Tracker):
-    """A file for each process that trains; a resumed one voids the later steps that an earlier one wrote."""
+    """Writes one event file for each process that trains; a resumed run invalidates the steps after its checkpoint."""
 
     def begin(self, details: Details) -> None:
         from tensorboard.compat.proto.event_pb2 import SessionLog
@@ -51,7 +51,7 @@ class TensorBoardEvents(Tracker):
         self._writer.close()
 
     def _write_text(self, step: int, tag: str, text: str) -> None:
-        """Text that TensorBoard shows as Markdown."""
+        """Write a text, which TensorBoard shows as Markdown."""
         tensor = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": 1}]}, "string_val": [text.encode()]}
         self._write_values(step, {"tag": tag, "metadata": {"plugin_data": {"plugin_name": "text"}}, "tensor": tensor})
 
@@ -61,7 +61,7 @@ class TensorBoardEvents(Tracker):
         self._write(step, summary=Summary(value=[Summary.Value(**value) for value in values]))
 
     def _write(self, step: int, **content: Any) -> None:
-        """Write an event at once, so that a page that is open meanwhile shows it."""
+        """Write an event and flush it, so that an open TensorBoard page shows it at once."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         self._writer.add_event(Event(wall_time=time.time(), step=step, **content))

@@ -1,21 +1,21 @@
-"""How a tracker package is informed about a run: plain data (JSON) that each of them can take."""
+"""The base class of trackers and the messages they receive: plain data, which can be sent to a process as JSON."""
 
 from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
-Details = Mapping[str, Any]  # text, numbers, lists and mappings of them
+Details = Mapping[str, Any]  # texts, numbers, lists and mappings of them
 BEGIN, ROW, VIDEO, ALERT, END = "begin", "row", "video", "alert", "end"
 # `call` is one of these, a method of Tracker; the rest are its arguments:
 # {"call": "row", "step": 500, "values": {"train/loss/policy": 0.1}}
 Message = Mapping[str, Any]
-MOST_MESSAGES = 2000  # that wait; a run has about 200 rows
+MAX_MESSAGES = 2000  # messages in a queue before rows are dropped; a run has about 200 rows
 
 
 class TrackerQueue(SimpleQueue[Message]):
-    """A queue whose sender never waits: rows that find it full are dropped and counted, all else always fits."""
+    """A queue whose sender never waits: if it is full, rows are dropped and counted; other messages always fit."""
 
-    def __init__(self, most: int = MOST_MESSAGES) -> None:
+    def __init__(self, most: int = MAX_MESSAGES) -> None:
         self.dropped_rows = 0
         self._most = most
 
@@ -27,16 +27,16 @@ class TrackerQueue(SimpleQueue[Message]):
 
 
 class Tracker:
-    """Called in this order: begin, then row, video and alert in any number, then end.
+    """Receives `begin` once, then any number of `row`, `video` and `alert`, then `end` once.
 
-    It may take its time: it is called by a thread of its own, or in a process of its own.
+    Its methods may be slow, because they run in their own thread or process.
     """
 
     title = ""
     location = ""
-    """Where its numbers can be seen, and how; known at some time after begin."""
+    """Where its numbers can be seen, an address or a command; set during or after `begin`."""
     remark = ""
-    """What a person should know: what could not be done, and what was done instead."""
+    """What the person should know: what failed, and what was done instead."""
 
     def receive(self, message: Message) -> None:
         """Call the method that the message names."""
@@ -44,16 +44,16 @@ class Tracker:
         getattr(self, arguments.pop("call"))(**arguments)
 
     def begin(self, details: Details) -> None:
-        """The run, as async_tracker.run_details describes it."""
+        """Receive the facts of the run, made by async_tracker.run_details."""
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        """Metrics by the names of config/metrics.yaml, at this env step; rows of a resumed run may step back."""
+        """Receive metrics, {"train/loss/policy": 0.1, ..}, at this env step; after a resume it may step back."""
 
     def video(self, step: int, path: str) -> None:
-        """A complete video was written."""
+        """Receive the path of a complete video."""
 
     def alert(self, step: int, title: str, text: str) -> None:
-        """An alert began."""
+        """Receive an alert that began."""
 
     def end(self, details: Details | None) -> None:
-        """The last call; None: the run failed, or its process is gone. Everything received must now be safe."""
+        """Store or send everything that was received: this is the last call. None: the run failed or was killed."""

@@ -1,4 +1,4 @@
-"""Trackio: its own database on this machine (TRACKIO_DIR), or the Space or server that its own variables name."""
+"""The tracker for Trackio: its database on this machine (TRACKIO_DIR), or a Space or server in its own variables."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from stride.runstore.history import STEPS
 
 
 class TrackioRun(Tracker):
-    """Trackio's own log of the machine is turned off: metrics.csv holds memory and times."""
+    """Writes to Trackio. Its own log of CPU and GPU is turned off, as metrics.csv has memory and times."""
 
     def begin(self, details: Details) -> None:
         import trackio

@@ -1,6 +1,6 @@
-"""A W&B workspace for the runs of a project, made from metrics.yaml: an overview, then a section for each area.
+"""Make a W&B workspace (dashboard) for the runs of a project: an overview, then a section for each area of metrics.
 
-The same metrics give the same page, byte by byte: sending it twice changes nothing.
+It follows from metrics.yaml alone, byte by byte, so sending it twice changes nothing.
 """
 
 import hashlib
@@ -10,10 +10,10 @@ from typing import Any
 from stride.config.metrics import Metric, load_metrics
 from stride.runstore.history import STEPS
 
-NAME, VIEW = "Stride", "nw-stride-v"  # the name that people see, and the one by which W&B finds the page again
+NAME, VIEW = "Stride", "nw-stride-v"  # the title of the page, and the name by which W&B finds it again
 OVERVIEW = "Overview"
 RETURNS = ("train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "test/roll/ep_rew/mean")
-MOST = 200  # runs of a project that are hidden where only the newest is to be shown
+MAX_HIDDEN_RUNS = 200  # runs of a project to hide if only the newest should be shown
 AREAS = {
     "roll": "Episodes", "loss": "Losses", "return": "Returns", "advantage": "Advantages", "grad_norm": "Gradients",
     "hyper": "Hyperparameters", "dream": "Dreams",
@@ -21,7 +21,7 @@ AREAS = {
 
 
 def sections() -> dict[str, list[Metric]]:
-    """The metrics of each section: the overview shows some, their area shows every declared metric once."""
+    """Return the metrics of each section: some in the overview, and each declared metric once in its area."""
     overview: list[Metric] = []
     areas: dict[str, list[Metric]] = {}
     for metric in load_metrics().values():
@@ -33,7 +33,7 @@ def sections() -> dict[str, list[Metric]]:
 
 
 def workspace(entity: str, project: str, hidden: Sequence[str] = ()) -> Any:
-    """The page as wandb-workspaces represents it; nothing is sent. `hidden`: ids of runs."""
+    """Make the page as an object of wandb-workspaces, without sending it. `hidden`: ids of runs not to show."""
     import wandb_workspaces.reports.v2 as panels
     import wandb_workspaces.workspaces as pages
 
@@ -62,11 +62,11 @@ def workspace(entity: str, project: str, hidden: Sequence[str] = ()) -> Any:
 
 
 def _with_id(panel: Any, description: str) -> Any:
-    """Give the panel an id that depends on its description alone."""
+    """Give the panel an id that depends only on its description, and not on chance."""
     panel._id = hashlib.sha256(description.encode()).hexdigest()[:11]
     return panel
 
 
 def as_json(page: Any) -> str:
-    """The text that is sent."""
+    """Return the JSON text to send."""
     return str(page._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=1))

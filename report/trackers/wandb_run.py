@@ -1,4 +1,4 @@
-"""Weights & Biases: one W&B run for each run, online where there is a key, else in files to send later."""
+"""The tracker for Weights & Biases: one W&B run for each run, online with an API key, else in files to send later."""
 
 import os
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from stride.report.trackers.tracker import Details, Tracker
 from stride.runstore import run_files
 from stride.runstore.history import STEPS
 
-PATIENCE = 20.0  # seconds for a server to answer at the beginning; rows wait meanwhile
-LONGEST_ID, LONGEST_TAG = 128, 64  # characters that W&B takes
+SERVER_SECONDS = 20.0  # time for a server to answer at the beginning; rows wait meanwhile
+MAX_ID, MAX_TAG = 128, 64  # characters that W&B accepts
 
 
 class WandbRun(Tracker):
-    """W&B's own variables take precedence: WANDB_MODE, WANDB_PROJECT, WANDB_ENTITY, WANDB_DIR, WANDB_RUN_GROUP."""
+    """Writes to W&B. Its variables take precedence: WANDB_MODE, _PROJECT, _ENTITY, _DIR, _RUN_GROUP."""
 
     def begin(self, details: Details) -> None:
         import wandb
@@ -27,7 +27,7 @@ class WandbRun(Tracker):
             wandb.teardown()
             self._run = wandb.init(**options, mode="offline")
             self.remark = f"it could not reach the server, so it writes files ({reason[:120]})"
-        # rows of a resumed run repeat a stretch: the axis is env steps, not a count of calls
+        # a resumed run repeats some env steps, so the axis of curves is env steps and not the number of calls
         self._run.define_metric(STEPS)
         self._run.define_metric("*", step_metric=STEPS)
         self.location = location_of(self._run)
@@ -57,29 +57,29 @@ class WandbRun(Tracker):
 
 
 def init_options(details: Details) -> dict[str, Any]:
-    """The arguments of wandb.init; in a sweep the id of the run is the agent's."""
+    """Return the arguments of wandb.init; in a W&B sweep its agent decides the id of the run."""
     import wandb
 
     options: dict[str, Any] = {}
     if not os.environ.get("WANDB_SWEEP_ID"):
-        options = {"id": details["id"][:LONGEST_ID], "resume": "allow"}
+        options = {"id": details["id"][:MAX_ID], "resume": "allow"}
     return {
         **options,
         "project": os.environ.get("WANDB_PROJECT") or details["project"].replace("/", "-"),
         "name": details["id"],
         "group": os.environ.get("WANDB_RUN_GROUP") or details["group"] or None,
         "job_type": details["config"]["algo_id"],
-        "tags": [tag[:LONGEST_TAG] for tag in details["tags"]],
+        "tags": [tag[:MAX_TAG] for tag in details["tags"]],
         "notes": details["notes"] or None,
         "config": details["config"],
         "dir": os.environ.get("WANDB_DIR") or details["logs"],
         # run.log has what is printed; what git knows beside the hash in the config stays private
-        "settings": wandb.Settings(console="off", init_timeout=PATIENCE, disable_git=True, save_code=False),
+        "settings": wandb.Settings(console="off", init_timeout=SERVER_SECONDS, disable_git=True, save_code=False),
     }
 
 
 def location_of(run: Any) -> str:
-    """The address of a page, or the command that sends the files."""
+    """Return the address of the run's page, or the command that sends its files."""
     if run.url:
         return str(run.url)
     return f"offline; send it: wandb sync {os.path.relpath(Path(run.dir).parent)}"

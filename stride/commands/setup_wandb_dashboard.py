@@ -10,7 +10,7 @@ from typing import Any
 
 from stride.commands.usage import parser_of
 from stride.report.trackers.registry import is_installed
-from stride.report.trackers.wandb_dashboard import MOST, as_json, workspace
+from stride.report.trackers.wandb_dashboard import MAX_HIDDEN_RUNS, as_json, workspace
 from stride.utils import entry
 from stride.utils.user_error import UserError
 
@@ -66,8 +66,8 @@ def others(entity: str, project: str) -> list[str]:
     """Return the ids of all runs but the newest."""
     import wandb
 
-    runs = wandb.Api().runs(f"{entity}/{project}", order="-created_at", per_page=MOST)
-    return [run.id for run, _ in zip(runs, range(MOST), strict=False)][1:]
+    runs = wandb.Api().runs(f"{entity}/{project}", order="-created_at", per_page=MAX_HIDDEN_RUNS)
+    return [run.id for run, _ in zip(runs, range(MAX_HIDDEN_RUNS), strict=False)][1:]
 
 
 def find_page(page: Any) -> Any:

@@ -129,9 +129,9 @@ def test_a_run_that_died_before_it_named_its_best_goes_on_with_it(monkeypatch):
 
 def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monkeypatch):
     words = {"max_timesteps": 320, "checkpoint_keep_best": 20, "test_episodes": 0}
-    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.ALLOWANCE", 1e9)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.FREE_SAVE_SECONDS", 1e9)
     often = tiny_run(**words)
-    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.ALLOWANCE", -1e9)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.FREE_SAVE_SECONDS", -1e9)
     seldom = tiny_run(**words)
     scores = evaluated(often)
     assert evaluated(seldom) == scores
@@ -144,7 +144,7 @@ def test_where_saving_would_take_long_only_the_best_and_the_last_are_saved(monke
 # ---- which checkpoints are saved, which is the best (of equal scores the newest)
 
 LEVEL = EpisodeResults([100.0] * 3, [100.0] * 3)
-FEW_SAVES = "stride.trainer_callbacks.checkpoint.ALLOWANCE", -1e9
+FEW_SAVES = "stride.trainer_callbacks.checkpoint.FREE_SAVE_SECONDS", -1e9
 
 
 @pytest.fixture
@@ -176,14 +176,14 @@ def test_a_run_that_goes_on_at_the_highest_score_moves_its_best_on(level):
 
 def test_equal_scores_are_not_all_saved(level, monkeypatch):
     monkeypatch.setattr(*FEW_SAVES)
-    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.TIES", 5)
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.TIE_PARTS", 5)
     run = tiny_run(max_timesteps=320, eval_freq_epochs=1, checkpoint_keep_last="null", test_episodes=0)
     assert checkpoint_set.names(run.checkpoints) == [f"epoch={epoch:02d}" for epoch in (1, 4, 8, 12, 16, 20)]
     assert best(run)[0] == "epoch=20"
 
 
 def test_where_equal_scores_are_saved_does_not_depend_on_the_wall_nor_on_interruptions(level, stopped_at, monkeypatch):
-    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.TIES", 4)  # each 80 steps, 5 epochs
+    monkeypatch.setattr("stride.trainer_callbacks.checkpoint.TIE_PARTS", 4)  # each 80 steps, 5 epochs
     words = {"max_timesteps": 320, "eval_freq_epochs": 3, "test_episodes": 10}
     assert best(tiny_run(**words))[0] == "epoch=15"
     monkeypatch.setattr(*FEW_SAVES)

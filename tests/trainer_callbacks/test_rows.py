@@ -19,7 +19,7 @@ from stride.runstore.metrics_table import read_csv
 from stride.runstore.outcome import PHASES, PREFIX, phases_text, shares
 from stride.trainer_callbacks import pulse
 from stride.trainer_callbacks.evaluate import Evaluate
-from stride.trainer_callbacks.export_metrics import FIRST, ROWS, ExportMetrics, early_rows, row_every
+from stride.trainer_callbacks.export_metrics import EARLIEST_ROW, ROWS_OF_RUN, ExportMetrics, early_rows, row_every
 from stride.trainer_callbacks.session import build_trainer
 from stride.trainer_callbacks.sink import Sink
 from stride.trainer_callbacks.stop import Stop
@@ -36,9 +36,9 @@ def rows_of(run):
 
 def test_a_long_run_is_told_of_early_too():
     every = row_every(1_000_000, 1.0)
-    assert every == 1_000_000 / ROWS
+    assert every == 1_000_000 / ROWS_OF_RUN
     early = sorted(early_rows(every))
-    assert early == [19, 39, 78, 156, 312, 625, 1250, 2500] and early[0] < 2 * FIRST
+    assert early == [19, 39, 78, 156, 312, 625, 1250, 2500] and early[0] < 2 * EARLIEST_ROW
     assert not early_rows(row_every(150_000, 256.0))  # rollouts are long: nothing is added
 
 
@@ -107,7 +107,7 @@ def test_a_resumed_run_counts_what_was_spent_before_if_it_is_known(monkeypatch):
     def noted(self, trainer, agent, checkpoint):
         checkpoint["seconds"] = {"learn": 1000.0, "of a later version": 1.0}
         loaded(self, trainer, agent, checkpoint)
-        assert self._past == {**dict.fromkeys(PHASES, 0.0), "learn": 1000.0}
+        assert self._past_seconds == {**dict.fromkeys(PHASES, 0.0), "learn": 1000.0}
 
     monkeypatch.setattr(ExportMetrics, "on_load_checkpoint", noted)
     assert train.command(["--resume", run.id, "max_timesteps=640", "-q"]) == 0

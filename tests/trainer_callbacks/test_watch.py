@@ -18,7 +18,7 @@ from stride.config.loader import load_config, to_plain
 from stride.config.metrics import KEY, Rule, load_metrics
 from stride.config.schema import ALGORITHMS
 from stride.report.console import Console
-from stride.report.log_lines import LINES, LogLines
+from stride.report.log_lines import PROGRESS_LINES, LogLines
 from stride.report.metrics_sinks import MetricsCsv
 from stride.runstore.history import RATE, STEPS, TRAIN, VAL, counted
 from stride.runstore.outcome import Header, Outcome
@@ -207,7 +207,7 @@ def test_a_resumed_run_says_at_its_end_what_a_straight_one_says(tmp_path: Path) 
     write_json(tmp_path / "config.json", {"config": to_plain(PPO), "goal": 15.0})  # reached: another verdict at once
     assert [alert.title for alert in watch.read_alerts(RunDir(tmp_path))] == ["KL", "Clipped"]
     with (tmp_path / "metrics.csv").open("a") as file:
-        file.truncate(watch.MOST_BYTES + 1)
+        file.truncate(watch.MAX_CSV_BYTES + 1)
     with pytest.raises(UserError, match=r"too large \(4 MiB\); report.md lists the alerts"):
         watch.read_alerts(RunDir(tmp_path))
 
@@ -267,7 +267,7 @@ def test_run_log_holds_what_happened_and_leaves_the_screen_alone(tmp_path: Path,
     lines = [line[24:] for line in run.run_log.read_text().splitlines()]
     returns = [line for line in lines if ", return " in line]
     assert [line for line in lines if line not in returns or "evaluation" in line] == snapshot
-    assert 20 <= len(returns) <= LINES + 2 <= 50
+    assert 20 <= len(returns) <= PROGRESS_LINES + 2 <= 50
     steps = [int(re.match(r"NOTE    ([\d,]+) steps", line)[1].replace(",", "")) for line in returns]
     assert steps == sorted(set(steps)) and steps[-1] == BUDGET
     assert capsys.readouterr().out == ""

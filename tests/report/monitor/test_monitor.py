@@ -134,7 +134,7 @@ def test_keys_sort_scroll_freeze_switch_and_quit():
         assert first.id in screen(monitor), "there is no other"
         second, _ = made(2, status="running")
         with locked(second.path):
-            monitor._listed_at = -10.0
+            monitor._list_time = -10.0
             for run in (second, first):
                 monitor.press("right")
                 assert run.id in screen(monitor) and "of 2 live" in screen(monitor)
