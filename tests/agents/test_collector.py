@@ -175,7 +175,7 @@ def test_play_is_a_plain_loop(n, seed, p_end, count, max_steps, looks, guarded, 
         t += 1
     envs = Scripted(reward, terminated, truncated)
     envs.wrong, collector = None, Collector(envs, Counting(), 5, EVALUATE)
-    collector.looks = looks
+    collector.steps_per_fetch = looks
     if wrong:
         with pytest.raises(NonFiniteError, match=f"^reward: {bad[2]} of") as caught:
             collector.play(count, max_steps, guarded)
@@ -192,7 +192,7 @@ def test_an_action_that_worlds_noted_ends_the_playing():
     envs = worlds()
     envs.wrong = torch.ones(1, dtype=torch.int32)
     collector = Collector(envs, Counting(), 5, EVALUATE)
-    collector.looks = 4
+    collector.steps_per_fetch = 4
     with pytest.raises(ValueError, match="an invalid action"):
         collector.play(5)
 

@@ -158,7 +158,7 @@ def test_episodes_are_counted_by_one_look_in_many_steps():
     agent = agent_of("ppo")
     collector = Collector(agent.collector.envs, agent.policy, 1, EVALUATE, greedy=True)
     assert collector.steps_per_fetch == STEPS_PER_FETCH > 1
-    collector.looks = 3
+    collector.steps_per_fetch = 3
     with NothingMade(), Quiet() as quiet:
         assert collector.play(5, 6).returns == []
         assert quiet.reads == 2
