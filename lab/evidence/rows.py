@@ -187,7 +187,7 @@ TUNING = dict.fromkeys(
     ),
     "none: numbers of rl-zoo",
 ) | {
-    "CartPole-v1:dqn": "80, seeds 100 to 109",
+    "CartPole-v1:dqn": "173, seeds 100 to 129",
     "CartPole-v1:reinforce": "33, seeds 100 to 109",
     "FrozenLake8x8-v1:ppo": "25, seeds 100 to 109",
     "MiniGrid-Unlock-v0:ppo": "6, seeds 100 to 102",
