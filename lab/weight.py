@@ -1,11 +1,11 @@
-"""How much each room of the house may weigh at most: lines of code and syntax nodes, in lab/weight.toml.
+"""Limits the size of each folder of code: lines and syntax nodes, stored in lab/weight.toml and checked by a test.
 
-    python -m lab.weight                      every room beside its limits; exit code 1 where one is above
-    python -m lab.weight --write              lower limits where rooms have become lighter
-    python -m lab.weight --write --for S14    also higher limits; that row of the mission is written beside them
+    python -m lab.weight                      print every room beside its limits; exit code 1 if one is above
+    python -m lab.weight --write              lower the limits of rooms that have become smaller
+    python -m lab.weight --write --for S14    also raise limits, and store the row of the mission that this was for
 
-A room is a top-level folder, or one of ROOMS within it. Limits are rounded up to 50 lines and 500 nodes. Lines are those
-of code: docstrings and comments are not counted, so that no explanation is left out to save one.
+A room is a top-level folder, or one of the folders ROOMS within it. Limits are rounded up to 50 lines and 500 nodes.
+Only lines of code count: docstrings and comments do not, so that nobody leaves out an explanation to save a line.
 """
 
 import sys
@@ -25,7 +25,7 @@ FILE = ROOT / "lab" / "weight.toml"
 ROOMS: tuple[str, ...] = ("agents/engines", "agents/experience", "agents/networks", "agents/playing", "agents/trained")
 ROOMS += ("envs_gym/check", "envs_gym/wrappers", "report/ledger", "report/monitor", "report/trackers", "runstore/many")
 ROOMS += ("lab/bench", "lab/evidence", "lab/faults", "lab/gpu", "lab/site")
-STEPS = (50, 500)  # of lines, of nodes
+STEPS = (50, 500)  # limits are multiples of so many lines and nodes
 HEAD = """\
 # What each room may weigh at most: lines of code, syntax nodes, and the row of the mission that the last raise was for.
 # tests/lab/test_weight.py fails above. Written by `python -m lab.weight --write`; a raise takes `--for ROW`.
@@ -34,20 +34,23 @@ HEAD = """\
 
 
 class Weight(NamedTuple):
+    """The size of a room, or its limits."""
+
     lines: int
     nodes: int
-    row: str = ""  # of the mission, for which the limits were raised
+    row: str = ""  # row of the mission for which the limits were last raised
 
     def above(self, limit: "Weight") -> bool:
         return self.lines > limit.lines or self.nodes > limit.nodes
 
     def rounded(self) -> "Weight":
+        # -(-a // b) is a / b rounded up
         lines, nodes = (-(-value // step) * step for value, step in zip(self[:2], STEPS, strict=True))
         return Weight(lines, nodes, self.row)
 
 
 def weigh(root: Path) -> dict[str, Weight]:
-    """Every room of a checkout by its path; files at the top are the room `.`"""
+    """Return the weight of every room of a checkout, by its path; the files at the top are the room `.`."""
     house: House = read_house(root)
     sources = [*house.values(), *(read_source(root, path) for path in product_files(root / "tests"))]
     lines, nodes = defaultdict[str, int](int), defaultdict[str, int](int)
@@ -59,7 +62,7 @@ def weigh(root: Path) -> dict[str, Weight]:
 
 
 def room_of(path: str) -> str:
-    """`agents/engines` of agents/engines/plan/dqn.py, `agents` of agents/ppo.py, `.` of train.py."""
+    """Return the room of a file: `agents/engines` for agents/engines/plan/dqn.py, `.` for train.py."""
     folder, *_ = [room for room in ROOMS if path.startswith(f"{room}/")] or [path.partition("/")[0]]
     return "." if folder == path else folder
 
@@ -70,32 +73,33 @@ def read_limits(file: Path = FILE) -> dict[str, Weight]:
 
 
 def complaints(weights: Mapping[str, Weight], limits: Mapping[str, Weight]) -> Iterator[str]:
-    """A line for every room that has no limits or is above them, and for limits of a room that is not there."""
+    """Yield a line for each room without limits or above them, and for limits of a room that does not exist."""
     for room, weight in weights.items():
         limit = limits.get(room)
         if limit is None:
             yield f"{room}: no limits in {FILE.name}"
         elif weight.above(limit):
-            most = f"{limit.lines:,} and {limit.nodes:,}"
-            yield f"{room}: {weight.lines:,} lines and {weight.nodes:,} nodes, above {most}"
+            allowed = f"{limit.lines:,} and {limit.nodes:,}"
+            yield f"{room}: {weight.lines:,} lines and {weight.nodes:,} nodes, above {allowed}"
     for room in limits:
         if room not in weights:
             yield f"{room}: there is no such room"
 
 
 def new_limits(weights: Mapping[str, Weight], limits: Mapping[str, Weight], row: str) -> dict[str, Weight]:
-    """Lower ones where rooms became lighter; with a row of the mission also higher ones."""
+    """Return lower limits for rooms that became smaller; if `row` is not empty, also higher ones for larger rooms."""
     result = {}
     for room, weight in weights.items():
-        wanted, limit = weight.rounded(), limits.get(room)
+        needed, limit = weight.rounded(), limits.get(room)
         if limit is None or (row and weight.above(limit)):
-            result[room] = wanted._replace(row=row)
+            result[room] = needed._replace(row=row)
         else:
-            result[room] = Weight(min(limit.lines, wanted.lines), min(limit.nodes, wanted.nodes), limit.row)
+            result[room] = Weight(min(limit.lines, needed.lines), min(limit.nodes, needed.nodes), limit.row)
     return result
 
 
 def text_of(limits: Mapping[str, Weight]) -> str:
+    """Return the contents of weight.toml."""
     rooms = []
     for room, limit in limits.items():
         rooms.append(f'["{room}"]\nlines = {limit.lines:_}\nnodes = {limit.nodes:_}\nfor = "{limit.row}"\n')
@@ -103,7 +107,7 @@ def text_of(limits: Mapping[str, Weight]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a room is above its limits."""
+    """Exit code 1: a room is above its limits."""
     parser = parser_of(__doc__)
     parser.add_argument("--write", action="store_true", help="write lower limits, with --for also higher ones")
     parser.add_argument("--for", dest="row", default="", metavar="ROW", help="row of the mission that a raise is for")
@@ -115,9 +119,9 @@ def main(argv: list[str]) -> int:
     for room, weight in weights.items():
         limit = limits.get(room, Weight(0, 0))
         print(f"{room:<18} {weight.lines:>6,} of {limit.lines:>6,} lines {weight.nodes:>8,} of {limit.nodes:>8,} nodes")
-    above = [*complaints(weights, limits)]
-    print(*above, sep="\n", file=sys.stderr)
-    return int(bool(above))
+    problems = [*complaints(weights, limits)]
+    print(*problems, sep="\n", file=sys.stderr)
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

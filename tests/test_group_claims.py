@@ -16,7 +16,7 @@ from commands import refusal
 from tiny_runs import TINY, tiny_run
 
 from lab.faults.rig import TINY as WORDS
-from lab.faults.rig import amounts_to, finish, last_run, start
+from lab.faults.rig import comparable, finish, last_run, start
 from stride.commands import run_play, train, train_folder
 from stride.commands.train_arguments import parse_arguments
 from stride.commands.train_values import combinations
@@ -57,10 +57,10 @@ def test_the_same_command_begins_then_reports_again(capsys):
 
 def test_a_run_that_was_deleted_is_made_again_under_its_name():
     run = tiny_run("CartPole-v1:ppo", "--group", "g")
-    before = amounts_to(run)
+    before = comparable(run)
     shutil.rmtree(run.path)
     again = tiny_run("CartPole-v1:ppo", "--group", "g")
-    assert again.id == run.id and amounts_to(again) == before
+    assert again.id == run.id and comparable(again) == before
 
 
 def test_a_goal_that_nothing_can_answer_and_a_name_that_no_folder_may_have_are_refused(tmp_path, capsys):
@@ -108,7 +108,7 @@ def test_of_twenty_that_start_at_one_instant_one_trains_and_all_end_well(tmp_pat
     [run] = [path for path in (tmp_path / "raced").iterdir() if path.name[0].isdigit()]
     assert len(list((tmp_path / "raced/groups/race/claims").iterdir())) == 1
     assert finish(WORDS, tmp_path / "straight").code == 0
-    assert amounts_to(RunDir(run)) == amounts_to(last_run(tmp_path / "straight"))
+    assert comparable(RunDir(run)) == comparable(last_run(tmp_path / "straight"))
 
 
 def test_a_run_that_ends_between_the_look_and_the_lock_is_reported(monkeypatch, capsys):
@@ -166,7 +166,7 @@ def test_a_fork_that_was_killed_before_it_saved_begins_again_from_its_parent(whe
     assert train.command([*fork, "g"]) == 0 == train.command([*fork, "straight"])
     killed, straight = (run for name in ("g", "straight") for run, _ in members(name))
     assert killed.facts()["parent"] == straight.facts()["parent"]
-    assert amounts_to(killed) == amounts_to(straight)
+    assert comparable(killed) == comparable(straight)
 
 
 def test_a_run_that_was_stopped_where_it_was_to_pause_pauses_there(capsys):
@@ -194,9 +194,9 @@ def test_a_fork_goes_on_from_the_last_checkpoint_with_a_seed_of_its_own(capsys):
         assert train.command(["--resume", parent.id, "--fork", "-q", f"seed={seed}"]) == 0
     forks = {run.facts()["seed"]: run for run in list_runs() if run != parent}
     assert {run.facts()["parent"]["run"] for run in forks.values()} == {parent.id}
-    states = {seed: amounts_to(run)["state"] for seed, run in forks.items()}
+    states = {seed: comparable(run)["state"] for seed, run in forks.items()}
     assert states[1] != states[2], "another seed draws other numbers"
-    straight = amounts_to(tiny_run("CartPole-v1:ppo"))["state"]
+    straight = comparable(tiny_run("CartPole-v1:ppo"))["state"]
     assert straight == states[1], "with the seed of its parent it is what that would have become"
     assert {path.name: path.read_bytes() for path in parent.checkpoints.iterdir()} == before
     line = refusal(capsys, train.command, "--resume", parent.id, "--fork", "--checkpoint", "step=7", "-q")

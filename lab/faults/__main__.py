@@ -1,9 +1,9 @@
 """Plants a fault many times and counts how often all was right afterwards:   python -m lab.faults kill --trials 200
 
-    python -m lab.faults NAME --help      what it plants, and what it can be told
+    python -m lab.faults NAME --help      which fault it plants, and its options
     python -m lab.faults NAME --record    also writes the counts into docs/reliability.md
 
-NAME is one of these, a function of lab/faults each, which plants and judges: {names}.
+NAME is one of these; each is a function in lab/faults that plants a fault and judges the result: {names}.
 Exit code 0: all was right.
 """
 
@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.faults.record import Told, record
+from lab.faults.record import Report, record
 from stride.commands.usage import parser_of
 from stride.utils import entry
 from stride.utils.provenance import git_hash
@@ -23,9 +23,11 @@ from stride.utils.user_error import UserError, nearest
 
 
 class Scenario(NamedTuple):
+    """A kind of fault: `run(counts, random generator, empty folder)` plants it and returns a Report."""
+
     title: str  # of its section in docs/reliability.md
-    counts: dict[str, int]  # how often what is planted
-    place: str = ""  # module.function of lab/faults, where it is not `run` of the module of its name
+    counts: dict[str, int]  # option -> default, for example {"trials": 200, "groups": 10}
+    place: str = ""  # module.function in lab/faults; "": the function `run` of the module with this name
 
 
 SCENARIOS = {
@@ -59,12 +61,12 @@ SCENARIOS = {
 }
 
 
-def found(name: str) -> tuple[Callable[..., Told], str]:
-    """What a name stands for, and what it says of itself."""
-    module, _, function = (SCENARIOS[name].place or f"{name}.run").partition(".")
-    home = import_module(f"lab.faults.{module}")
-    plants: Callable[..., Told] = getattr(home, function)
-    return plants, (plants.__doc__ if SCENARIOS[name].place else home.__doc__) or ""
+def scenario_function(name: str) -> tuple[Callable[..., Report], str]:
+    """Return the function that a name stands for, and its description for --help."""
+    module, _, attribute = (SCENARIOS[name].place or f"{name}.run").partition(".")
+    source = import_module(f"lab.faults.{module}")
+    function: Callable[..., Report] = getattr(source, attribute)
+    return function, (function.__doc__ if SCENARIOS[name].place else source.__doc__) or ""
 
 
 def main(argv: list[str]) -> int:
@@ -72,26 +74,26 @@ def main(argv: list[str]) -> int:
         parser = parser_of((__doc__ or "").format(names=", ".join(SCENARIOS)))
         parser.add_argument("name", metavar="NAME", help="what goes wrong; its own words follow")
         parser.parse_args(argv)
-    name, *words = argv
+    name, *options = argv
     if name not in SCENARIOS:
         raise UserError(f"no fault {name!r}{nearest(name, SCENARIOS)}")
     scenario = SCENARIOS[name]
-    plants, about = found(name)
+    function, about = scenario_function(name)
     parser = parser_of(about)
     parser.prog = f"{parser.prog} {name}"
-    for count, default in scenario.counts.items():
-        parser.add_argument(f"--{count}", type=int, default=default, metavar="N", help=f"default {default:,}")
+    for option, default in scenario.counts.items():
+        parser.add_argument(f"--{option}", type=int, default=default, metavar="N", help=f"default {default:,}")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default 0)")
     parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
-    options, commit = parser.parse_args(words), git_hash()  # before it runs: the checkout may move
+    parsed, commit = parser.parse_args(options), git_hash()  # before it runs: the checkout may move
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     try:
-        counts = {count: getattr(options, count) for count in scenario.counts}
-        lines, good = plants(counts, random.Random(options.seed), folder)
+        counts = {option: getattr(parsed, option) for option in scenario.counts}
+        lines, good = function(counts, random.Random(parsed.seed), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(lines))
-    if options.record:
+    if parsed.record:
         record(name, scenario.title, lines, commit)
     return 0 if good else 1
 

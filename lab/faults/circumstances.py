@@ -1,11 +1,14 @@
-"""The same run under other circumstances: does it end in the same bits, or in one line that says why not?
+"""Trains the same run under other circumstances: it must end in the same bits, or in one line that says why not.
 
     python -m lab.faults circumstances --seed 1        (as root: it mounts small tmpfs)
 
-Determinism: each reference again, on two threads, with no and with more evaluation, and in another folder.
-Environment: the whole command, imports and all, under odd variables, a umask, closed streams. Limits: memory, file
-size, descriptors, inodes; then resumed without them. Stops: SIGSTOP and SIGCONT. Resuming: three at once, and under
-changed circumstances. A smaller count takes cases evenly out of the list.
+- references: each training again, with two threads, with less and with more evaluation, and in another folder.
+- environments: the whole command with unusual environment variables, another umask, closed streams.
+- limits: of memory, file size, file descriptors, inodes; then the run is resumed without the limit.
+- stops: SIGSTOP, then SIGCONT. resumes: three processes resume one run at once.
+- cases: a run is resumed after something has changed, for example the clock or a deleted metrics.csv.
+
+A smaller count takes its cases at equal distances from the list.
 """
 
 import concurrent.futures
@@ -27,7 +30,7 @@ import torch
 
 from lab.faults import rig
 from lab.faults.kill import CASES, KILLED, pause
-from lab.faults.record import Told
+from lab.faults.record import Report
 from stride.commands import train
 from stride.commands.plain_tree import fingerprint
 from stride.runstore import checkpoint_set
@@ -36,20 +39,23 @@ from stride.trainer_callbacks.checkpoint import Checkpoint
 from stride.utils import places
 
 VIDEOS = ("video_freq_epochs=4", "video_max_steps=20")
-BASES = {name: rig.last_words((*CASES[name], *VIDEOS)) for name in ("PPO, fused", "PPO", "DQN, fused, memmap")}
-ESSENCE = ("state", "rows", "increasing", "report")
+BASES = {name: rig.last_of_each_key((*CASES[name], *VIDEOS)) for name in ("PPO, fused", "PPO", "DQN, fused, memmap")}
+ESSENCE = ("state", "rows", "increasing", "report")  # keys of `rig.comparable`
 
 
 class Change(NamedTuple):
-    alter: Callable[[Path], object] = lambda run: None
-    words: tuple[str, ...] = ()
-    told: str = ", exact"  # what must be said ("exact": and nothing else)
-    code: int = 0
-    equal: tuple[str, ...] = ESSENCE
-    prepare: Callable[[], object] = lambda: None
+    """What is changed between the kill of a run and its resume, and what must come of it."""
+
+    alter: Callable[[Path], object] = lambda run: None  # changes the run's folder; returns its new path if it moves it
+    words: tuple[str, ...] = ()  # more arguments of the resume
+    told: str = ", exact"  # text that the output or run.log must contain
+    code: int = 0  # the exit code that the resume must have
+    equal: tuple[str, ...] = ESSENCE  # keys that must be equal to the undisturbed run's
+    prepare: Callable[[], object] = lambda: None  # called in the process of the resume
 
 
 def dated(seconds: int, run: Path) -> None:
+    """Set the times of all files to so many seconds since 1970."""
     for path in run.rglob("*"):
         os.utime(path, (seconds, seconds), follow_symlinks=False)  # links have times, too
 
@@ -60,6 +66,7 @@ def without_links(run: Path) -> None:
 
 
 def configured(change: Callable[[dict[str, object]], dict[str, object]], run: Path) -> None:
+    """Overwrite keys of config.json by what `change` returns for its present contents."""
     facts = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**facts, **change(facts)}))
 
@@ -74,6 +81,7 @@ def garbled_sidecar(run: Path) -> None:
 
 
 def later() -> None:
+    """Set this process's clock 30 years ahead."""
     now = time.time
     rig.plant(time, "time", lambda: now() + 30 * 365 * 86400)
 
@@ -102,25 +110,27 @@ CHANGES = {
 
 
 def last_save(save: rig.Call, *arguments: object) -> None:
+    """Save, then kill this process."""
     save(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
+    """Resume one run in three processes at once, and return what is wrong: two must be refused, one must finish."""
     root = folder / f"at once {case[0]}"
     base = [*BASES][case[0] % len(BASES)]
     shutil.copytree(folder / f"{base}, killed", root, symlinks=True)
     children = []
 
-    def speak_into(said: Path) -> None:  # each has a log of its own, and is slow enough to meet the others
-        rig.write_into(said)
-        pause("building", said.with_suffix(".told"), 3.0)
+    def speak_into(log_file: Path) -> None:  # each has its own log, and builds so slowly that all three meet
+        rig.write_into(log_file)
+        pause("building", log_file.with_suffix(".told"), 3.0)
 
-    for place in range(3):
-        said = folder / f"{root.name}-{place}.said"
-        child = rig.start(["--resume", "@last", "-q"], root, partial(speak_into, said))
-        children.append(child._replace(log=said))
-    ended = sorted((child.wait() for child in children), key=lambda each: each.code)
+    for process_number in range(3):
+        log_file = folder / f"{root.name}-{process_number}.said"
+        child = rig.start(["--resume", "@last", "-q"], root, partial(speak_into, log_file))
+        children.append(child._replace(log=log_file))
+    ended = sorted((child.wait() for child in children), key=lambda result: result.code)
     refused = [other.code == 2 and "is being trained by" in other.said for other in ended[1:]]
     if not all(refused) or not all(rig.refused_in_a_line(other.said) for other in ended[1:]):
         return f"not refused: {ended}"
@@ -128,36 +138,37 @@ def resumed_at_once(case: tuple[int, float], folder: Path) -> str:
 
 
 def resumed(case: tuple[str, str], folder: Path) -> str:
+    """Resume a copy of a killed run after a change of CHANGES; `case` is (base, name of the change)."""
     base, name = case
     change, root = CHANGES[name], folder / f"resumed {name}, {base}"
     shutil.copytree(folder / f"{base}, killed", root, symlinks=True)
     killed = rig.last_run(root)
     assert killed is not None
-    moved = change.alter(killed.path)
-    run = RunDir(moved) if isinstance(moved, Path) else killed
+    new_path = change.alter(killed.path)
+    run = RunDir(new_path) if isinstance(new_path, Path) else killed
     words = [*change.words]
     if name == "engine":
         words.append("engine=eager" if "fused" in base else "engine=fused_cpu")
     ended = rig.finish(["--resume", str(run.path), "-q", *words], root, change.prepare)
-    told = ended.said + run.run_log.read_text()
-    if change.told not in told:
-        return f"does not say {change.told!r}: {ended.code} {told[-600:]}"
+    messages = ended.said + run.run_log.read_text()
+    if change.told not in messages:
+        return f"does not say {change.told!r}: {ended.code} {messages[-600:]}"
     if change.code:
         good = ended.code == change.code and rig.refused_in_a_line(ended.said)
         return "" if good else f"{ended.code} {ended.said[-600:]}"
-    if name == "engine" and ", exact" in told:  # another rounds otherwise: no bits may be promised
+    if name == "engine" and ", exact" in messages:  # engines round differently: equal bits may not be promised
         return "called exact"
     return judged(ended, run, folder / f"{base}, straight", change.equal)
 
 
 def judged(ended: rig.Ended, run: RunDir | None, root: Path, equal: tuple[str, ...] = ESSENCE) -> str:
-    """What is wrong with a run that should have ended well and equal in these to the straight one; "" for nothing."""
+    """Return what is wrong with a run that should equal the undisturbed run under `root` in the keys `equal`; or ""."""
     if ended.code or run is None or "Traceback" in ended.said:
         return f"{ended.code} {ended.said[-600:]}"
     reference = rig.last_run(root)
     assert reference is not None
-    wanted = rig.amounts_to(reference)
-    return rig.unlike(run, {name: wanted[name] for name in equal})
+    expected = rig.comparable(reference)
+    return rig.difference(run, {name: expected[name] for name in equal})
 
 
 FUSED = CASES["PPO, fused"]
@@ -189,6 +200,7 @@ AT_THE_START: dict[str, Callable[[], object]] = {
     "stdout closed": lambda: os.close(1),
 }
 MIB = 1 << 20
+# a kind of limit -> the option of a tmpfs that sets it; and options without a limit, for the resume
 MOUNTS, MORE = {"inodes": "nr_inodes", "room": "size"}, {"nr_inodes": "1000", "size": "30m"}  # limits of a tmpfs
 LIMITS = (
     *(("memory", more * MIB) for more in (60, 80, 100, 150)),
@@ -196,23 +208,24 @@ LIMITS = (
     *(("descriptors", more) for more in (1, 2, 4)),
     *(("inodes", number) for number in (12, 16, 20, 24)),
 )
-ROOMY = rig.last_words((*CASES["DQN, fused, memmap"], "replay_storage=ram", "buffer_size=3_000_000"))  # for "memory"
-STOPS = 4
+# for the kind "memory"
+ROOMY = rig.last_of_each_key((*CASES["DQN, fused, memmap"], "replay_storage=ram", "buffer_size=3_000_000"))
+STOPS = 4  # pauses of each training
 STOPPED = ("PPO, fused", "PPO", "DQN, fused, memmap", "SAC, fused", "PQN", "Q-learning")
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
     torch.set_num_threads(1)
-    rig.straight(FUSED, folder / "straight")
-    rig.straight(ROOMY, folder / "straight, roomy")
+    rig.undisturbed(FUSED, folder / "straight")
+    rig.undisturbed(ROOMY, folder / "straight, roomy")
     references = rig.evenly([*REFERENCES], counts["references"])
-    moments = [(place, draw.random()) for place in range(max(counts["stops"], counts["resumes"]))]
+    moments = [(trial, draw.random()) for trial in range(max(counts["stops"], counts["resumes"]))]
     changed = rig.evenly([(base, change) for change in CHANGES for base in BASES], counts["cases"])
     at_once = [*BASES][: counts["resumes"]]
-    strike = partial(rig.at_call, Checkpoint, "save", 5, last_save)
-    for base in dict.fromkeys([*at_once, *(base for base, _ in changed)]):  # once as it ends, once killed in its middle
-        rig.straight(BASES[base], folder / f"{base}, straight")
-        assert rig.finish(BASES[base], folder / f"{base}, killed", strike).code == KILLED
+    kill_after_save = partial(rig.at_call, Checkpoint, "save", 5, last_save)
+    for base in dict.fromkeys([*at_once, *(base for base, _ in changed)]):  # one undisturbed, one killed in the middle
+        rig.undisturbed(BASES[base], folder / f"{base}, straight")
+        assert rig.finish(BASES[base], folder / f"{base}, killed", kill_after_save).code == KILLED
     classes: dict[str, tuple[list[Any], Callable[..., str]]] = {
         f"trainings ({'; '.join(references)}) end in the same weights and moments when trained {', '.join(MANNERS)}": (
             references, determined),
@@ -245,44 +258,48 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def determined(name: str, folder: Path) -> str:
-    """Which manners of running a reference end in other weights."""
-    wanted, wrong = "", []
+    """Train a reference in each of MANNERS, and return those that end in other weights; "" if none does."""
+    expected, wrong = "", []
     for manner, words in {"reference": (), **MANNERS}.items():
         root = folder / f"determined {name}" / manner
         (root / "elsewhere").mkdir(parents=True)
-        where = root / "elsewhere" if "folder" in manner else folder
-        ended = rig.finish(rig.last_words((*REFERENCES[name], *words)), root, partial(os.chdir, where))
+        work_folder = root / "elsewhere" if "folder" in manner else folder
+        ended = rig.finish(rig.last_of_each_key((*REFERENCES[name], *words)), root, partial(os.chdir, work_folder))
         run = rig.last_run(root)
         if ended.code or run is None:
             return f"{manner}: {ended.code} {ended.said[-400:]}"
         state = rig.state_of(run)
-        found = fingerprint({key: state[key] for key in ("state_dict", "optimizer_states")})
-        wanted = wanted or found
-        wrong += [manner] * (found != wanted)
+        weights_hash = fingerprint({key: state[key] for key in ("state_dict", "optimizer_states")})
+        expected = expected or weights_hash
+        wrong += [manner] * (weights_hash != expected)
     return f"other weights: {', '.join(wrong)}" if wrong else ""
 
 
 def surrounded(name: str, folder: Path) -> str:
+    """Train in a new Python process with the surroundings of ENVIRONMENTS[name]; return what is wrong."""
     root = folder / f"surrounded {name}".replace("/", "-")
     root.mkdir()
-    given = {**os.environ, **ENVIRONMENTS[name]} | {"STRIDE_RUNS": str(root)}
-    done = subprocess.run(
-        [*places.program("train"), *FUSED], env={key: value for key, value in given.items() if value is not None},
+    environment = {**os.environ, **ENVIRONMENTS[name]} | {"STRIDE_RUNS": str(root)}
+    result = subprocess.run(
+        [*places.program("train"), *FUSED], env={key: value for key, value in environment.items() if value is not None},
         preexec_fn=AT_THE_START.get(name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
     )  # fmt: skip
     if name.startswith("NUMBA"):
-        good = done.returncode == 2 and rig.refused_in_a_line(done.stdout) and not rig.last_run(root)
-        return "" if good else f"{done.returncode} {done.stdout[-600:]}"
-    return judged(rig.Ended(done.returncode, done.stdout, 0.0), rig.last_run(root), folder / "straight")
+        good = result.returncode == 2 and rig.refused_in_a_line(result.stdout) and not rig.last_run(root)
+        return "" if good else f"{result.returncode} {result.stdout[-600:]}"
+    return judged(rig.Ended(result.returncode, result.stdout, 0.0), rig.last_run(root), folder / "straight")
 
 
 def limited(limit: tuple[str, int], folder: Path) -> str:
-    """What is wrong with a run under a limit that then goes on without; "" for nothing."""
+    """Train under a limit, resume without it, and return what is wrong; "" if nothing is.
+
+    `limit` is the kind and its amount, for example ("inodes", 12).
+    """
     kind, amount = limit
-    root, mounted = folder / f"limited {kind} {amount}" / "runs", MOUNTS.get(kind)
-    words, whole = (ROOMY, "straight, roomy") if kind == "memory" else (FUSED, "straight")
+    root, mount_option = folder / f"limited {kind} {amount}" / "runs", MOUNTS.get(kind)
+    words, reference_name = (ROOMY, "straight, roomy") if kind == "memory" else (FUSED, "straight")
     root.parent.mkdir()
-    if mounted and mount(root.parent, f"size=30m,{mounted}={amount}").returncode:
+    if mount_option and mount(root.parent, f"size=30m,{mount_option}={amount}").returncode:
         return "skipped: a tmpfs could not be mounted here"
     try:
         ended = rig.finish(words, root, partial(limit_itself, kind, amount))
@@ -291,27 +308,28 @@ def limited(limit: tuple[str, int], folder: Path) -> str:
         run = rig.last_run(root)
         if run and (broken := rig.faults(run)):
             return f"broken: {broken}"
-        if mounted:  # this limit belongs to the mount; all others ended with the process
-            mount(root.parent, f"remount,size=30m,{mounted}={MORE[mounted]}")
+        if mount_option:  # this limit belongs to the mount; all others ended with the process
+            mount(root.parent, f"remount,size=30m,{mount_option}={MORE[mount_option]}")
         if ended.code:
             (folder / f"struck by {kind} {amount}").touch()
             ended = rig.finish(["--resume", "@last", "-q"] if run else words, root)
-        return judged(ended, rig.last_run(root), folder / whole)
+        return judged(ended, rig.last_run(root), folder / reference_name)
     finally:
-        if mounted:
+        if mount_option:
             subprocess.run(["umount", str(root.parent)], check=True)
 
 
-def mount(place: Path, options: str) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], capture_output=True)
+def mount(folder: Path, options: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
 
 
 def aborted(ended: rig.Ended) -> bool:
-    """Whether memory ended inside a library that knows no exceptions (LLVM, while it loads kernels): then as killed."""
-    return ended.code == 128 + signal.SIGABRT and rig.told(ended.said)[-1:] == ["  what():  std::bad_alloc"]
+    """Whether memory ended inside LLVM (it loads kernels, without exceptions): that counts as if the run was killed."""
+    return ended.code == 128 + signal.SIGABRT and rig.message_lines(ended.said)[-1:] == ["  what():  std::bad_alloc"]
 
 
 def limit_itself(kind: str, amount: int) -> None:
+    """Limit this process; `amount` is in bytes (memory: more than now) or in descriptors beside the open ones."""
     if kind == "memory":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + amount,) * 2)
@@ -325,9 +343,10 @@ def limit_itself(kind: str, amount: int) -> None:
 
 
 def paused(case: tuple[int, float], folder: Path) -> str:
-    words, draw = rig.last_words(CASES[STOPPED[case[0] % len(STOPPED)]]), random.Random(case[1])
+    """Stop and continue a training STOPS times; `case` is (number of the trial, seed). Return what is wrong."""
+    words, draw = rig.last_of_each_key(CASES[STOPPED[case[0] % len(STOPPED)]]), random.Random(case[1])
     root = folder / f"paused {case[0]}"
-    rig.straight(words, folder / f"{root.name}, straight")
+    rig.undisturbed(words, folder / f"{root.name}, straight")
     child = rig.start(words, root)
     rig.wait_until(lambda: rig.last_run(root) or not child.lives())
     for stop in range(STOPS):

@@ -1,10 +1,11 @@
-"""What the inspector answers to those it should not: files by every route, other names, other pages, closed routes.
+"""Sends forbidden requests to the inspector: files by every route, other host names, other pages, closed routes.
 
     python -m lab.faults door
 
-The real run_inspect.py on a port of its own, asked over HTTP as it is, dots and all. Beside the runs lie secrets; no
-answer may hold one. Who asks by another name or from another page, or for a route the page does not use, gets 403 and
-nothing is stored. At the end it gets SIGTERM and must leave no file.
+The real run_inspect.py runs on its own port and gets raw HTTP requests (paths with dots are not normalised). There are
+files with secrets beside the runs; no answer may contain one. A request with another host name, from another page, or
+for a route that the page does not use, must get an error, and nothing may be stored. At the end the inspector gets
+SIGTERM and must leave no file.
 """
 
 import http.client
@@ -20,51 +21,57 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from lab.faults.rig import TINY, Tally, Told, straight
+from lab.faults.rig import TINY, Report, Tally, undisturbed
 from stride.runstore.run_dir import RunDir
 from stride.utils.provenance import PROJECT
 
 SECRET = "sesame-4711"
-TELLING = (SECRET.encode(), b"root:x:", b"PATH=", b"train/clock")  # of the files that are asked for
+TELLING = (SECRET.encode(), b"root:x:", b"PATH=", b"train/clock")  # text from the files that are requested
 UNUSED = ("upload", "upload_progress", "proxy=http://127.0.0.1", "process_recording", "vibe-edit/", "api/x", "call/x",
           "run/x", "stream/x", "component_server", "deep_link", "runs", "openapi.json", "file/etc/passwd")  # fmt: skip
 USED = ("/", "/config", "/gradio_api/queue/join", "/gradio_api/queue/data", "/static/x.js")
 
 
 class Probe(NamedTuple):
-    kind: str
+    """A request that must be refused."""
+
+    kind: str  # for the tally, such as "for a file"
     method: str
     path: str
     headers: dict[str, str]
     body: bytes = b""
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    sound, scratch, tally = straight((*TINY, "video_freq_epochs=2"), folder / "runs"), folder / "scratch", Tally()
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    run, scratch, tally = (
+        undisturbed((*TINY, "video_freq_epochs=2"), folder / "runs"),
+        folder / "scratch",
+        Tally(),
+    )
     (folder / "secret.txt").write_text(SECRET)
-    (sound.path.parent / ".env").write_text(SECRET)
-    (sound.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
-    with serving(sound, scratch) as (host, inspector):
+    (run.path.parent / ".env").write_text(SECRET)
+    (run.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
+    with serving(run, scratch) as (host, inspector):
         before = stored(scratch)
-        for probe in (*files(sound, folder / "secret.txt", scratch, host), *others(host), *closed(host)):
+        for probe in (*files(run, folder / "secret.txt", scratch, host), *others(host), *closed(host)):
             tally.add(f"{probe.kind}: {probe.method} {probe.path}", answered(host, probe))
-        fine = ask(host, Probe("own", "GET", "/config", {"Host": host}))[0]
-        kept = stored(scratch) - before
+        page = ask(host, Probe("own", "GET", "/config", {"Host": host}))[0]
+        new = stored(scratch) - before
         inspector.send_signal(signal.SIGTERM)
         code = inspector.wait(20)
     left = stored(scratch)
     lines = [
         f"requests to a running inspector, for files, with other host names, from other pages, for closed routes: "
         f"{tally} answered as they should be",
-        f"afterwards its own page gets {fine}; {len(kept)} files were stored meanwhile, and {len(left)} were left over "
+        f"afterwards its own page gets {page}; {len(new)} files were stored meanwhile, and {len(left)} were left over "
         f"after SIGTERM (exit code {code})",
     ]
-    return lines + tally.problems[:20], tally.good and fine == 200 and not kept and not left and code == 143
+    return lines + tally.problems[:20], tally.good and page == 200 and not new and not left and code == 143
 
 
 @contextmanager
 def serving(run: RunDir, scratch: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """(host and port, process) of an inspector of all runs beside this one; killed at the end of the block."""
+    """Run an inspector of this run's folder; yield ("127.0.0.1:1234", its process), and kill it after the block."""
     scratch.mkdir()
     # TMPDIR is where Gradio would store what is uploaded
     environment = {**os.environ, "STRIDE_RUNS": str(run.path.parent), "TMPDIR": str(scratch)}
@@ -78,22 +85,24 @@ def serving(run: RunDir, scratch: Path) -> Iterator[tuple[str, subprocess.Popen[
 
 
 def stored(scratch: Path) -> set[str]:
+    """Return the files that the inspector has stored in its temporary folder."""
     return {str(path) for path in scratch.rglob("*") if path.is_file()}
 
 
 def files(run: RunDir, secret: Path, scratch: Path, host: str) -> Iterator[Probe]:
-    served = next(iter(scratch.glob("stride-inspect-*")), scratch)
-    wanted = [secret, run.path.parent / ".env", run.config_json, run.videos / "epoch=9.mp4", run.metrics_csv]
-    for file in map(str, [*wanted, run.run_log, "/etc/passwd", "/proc/self/environ"]):
-        bare, up = file.lstrip("/"), f"{served}/{'../' * 12}{file.lstrip('/')}"
-        spelled = (file, quote(file, safe=""), quote(quote(file, safe=""), safe=""), up, quote(up, safe=""))
+    """Yield requests for secret and private files, each by every route and spelling of its path."""
+    served_folder = next(iter(scratch.glob("stride-inspect-*")), scratch)
+    targets = [secret, run.path.parent / ".env", run.config_json, run.videos / "epoch=9.mp4", run.metrics_csv]
+    for file in map(str, [*targets, run.run_log, "/etc/passwd", "/proc/self/environ"]):
+        bare_path, up = file.lstrip("/"), f"{served_folder}/{'../' * 12}{file.lstrip('/')}"
+        spellings = (file, quote(file, safe=""), quote(quote(file, safe=""), safe=""), up, quote(up, safe=""))
         for path in (
-            *(f"/gradio_api/file={name}" for name in spelled),
+            *(f"/gradio_api/file={name}" for name in spellings),
             f"/file={file}",
-            f"/gradio_api/file/{bare}",
-            f"/static/{'../' * 10}{bare}",
-            f"/assets/{'..%2f' * 10}{quote(bare, safe='')}",
-            f"/gradio_api/file={'%2e%2e/' * 12}{bare}",
+            f"/gradio_api/file/{bare_path}",
+            f"/static/{'../' * 10}{bare_path}",
+            f"/assets/{'..%2f' * 10}{quote(bare_path, safe='')}",
+            f"/gradio_api/file={'%2e%2e/' * 12}{bare_path}",
             f"/gradio_api/file=file://{file}",
             f"/gradio_api/file=\\\\localhost{file}",
             f"/gradio_api/file={file}%00.mp4",
@@ -103,7 +112,7 @@ def files(run: RunDir, secret: Path, scratch: Path, host: str) -> Iterator[Probe
 
 
 def others(host: str) -> Iterator[Probe]:
-    """Another name for this machine, and pages of somebody else."""
+    """Yield requests with another name for this machine, and from pages of other sites."""
     port = host.rpartition(":")[2]
     names = ("evil.com", f"evil.com:{port}", "", "127.0.0.1", "127.0.0.1:80", f"127.0.0.1.evil.com:{port}")
     pages = (f"http://evil.com:{port}", "null", "http://localhost:9000", "file://", f"http://{host}.evil.com")
@@ -111,14 +120,14 @@ def others(host: str) -> Iterator[Probe]:
     headers += [{"Host": host, "Origin": page} for page in pages]
     headers += [{"Host": host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": dest} for dest in ("image", "iframe")]
     headers += [{"Host": host, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "empty"}]
-    for each in headers:
-        kind = "from another page" if len(each) > 1 else "by another name"
+    for fields in headers:
+        kind = "from another page" if len(fields) > 1 else "by another name"
         for method in ("GET", "POST", "OPTIONS"):
-            yield from (Probe(kind, method, path, each) for path in USED)
+            yield from (Probe(kind, method, path, fields) for path in USED)
 
 
 def closed(host: str) -> Iterator[Probe]:
-    """Routes of Gradio that our page does not use."""
+    """Yield requests for routes of Gradio that our page does not use."""
     form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="x.html"\r\n\r\n<b>\r\n--x--\r\n'
     for route in UNUSED:
         for method in ("GET", "POST", "PUT"):
@@ -127,20 +136,22 @@ def closed(host: str) -> Iterator[Probe]:
 
 
 def ask(host: str, probe: Probe) -> tuple[int, bytes]:
+    """Send the request as it is; return the status and the body of the answer."""
     connection = http.client.HTTPConnection(host, timeout=5)
     connection.putrequest(probe.method, probe.path, skip_host=True)
     for name, value in {"Content-Length": str(len(probe.body)), **probe.headers}.items():
         connection.putheader(name, value)
     connection.endheaders(probe.body)
-    answer = connection.getresponse()
-    found = answer.status, answer.read()
+    response = connection.getresponse()
+    answer = response.status, response.read()
     connection.close()
-    return found
+    return answer
 
 
 def answered(host: str, probe: Probe) -> str:
+    """Return what is wrong with the answer to a forbidden request; "" if it is refused."""
     status, body = ask(host, probe)
     if any(word in body for word in TELLING):
         return "it tells what it must not"
-    served = status < 400 and (probe.kind != "for a file" or probe.path.startswith("/gradio_api/"))
-    return f"answered with {status}" if served else ""
+    is_served = status < 400 and (probe.kind != "for a file" or probe.path.startswith("/gradio_api/"))
+    return f"answered with {status}" if is_served else ""

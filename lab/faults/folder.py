@@ -1,12 +1,12 @@
-"""Run folders made to harm, on every command that opens one.
+"""Opens malicious and damaged run folders with every command that opens a run.
 
     python -m lab.faults folder
 
-Beside the runs lies a folder with a secret and with files that can be written: nothing in it may change, nothing of it
-be said or copied. Each command ends by itself, well or with lines that say what is wrong, and a sound run under the
-same root is shown as ever.
+Outside the runs is a folder with a secret and with files that can be written: nothing in it may change, and nothing of
+it may be printed or copied. Each command must end by itself, with success or with one line that says what is wrong. A
+healthy run under the same root must be shown as before.
 
-    python -m lab.faults inspector --runs 10000      the same in every room of the inspector alone
+    python -m lab.faults inspector --runs 10000      only the inspector, in every room
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.faults.foreign import SECRET, VICTIM, Spoil, Target, cases
-from lab.faults.rig import REPLAY, Tally, Told, start, straight
+from lab.faults.rig import REPLAY, Report, Tally, start, undisturbed
 from stride import publishing
 from stride.commands import run_play, run_publish, train
 from stride.inspector.compare import compare
@@ -34,22 +34,22 @@ from stride.utils.user_error import UserError
 
 CANARY = "the secret that only its owner reads"
 PATIENCE = 60.0  # seconds that a command may take
-MORE = ("-q", "--max-timesteps", "1344")  # one iteration behind the end
+MORE = ("-q", "--max-timesteps", "1344")  # one iteration more than the run has
 GROUP = "20200101-000000-abcd"
 
-SHORTER = (  # what takes a second and looks at nothing of a folder
+SHORTER = (  # (module, name, replacement) of slow steps that read nothing of the folder
     (publishing.folder, "film", lambda *_: b""),
     (run_publish, "build_files", partial(publishing.folder.build_files, episodes=2)),
 )
 
 
-def words(command: Callable[[list[str]], int], *given: str) -> "Command":
-    """A command with the id and path of a run, and a folder to write to, among its words."""
-    return lambda run, out: command([word.format(id=run.id, path=run.path, out=out) for word in given])
+def words(command: Callable[[list[str]], int], *arguments: str) -> "Command":
+    """Return a command whose arguments may contain {id} and {path} of the run, and {out}, a folder to write to."""
+    return lambda run, out: command([argument.format(id=run.id, path=run.path, out=out) for argument in arguments])
 
 
 def listed(run: RunDir, out: Path) -> int:
-    """--list-envs, @best and a group's outcomes, in which the sound run must be found."""
+    """Run --list-envs, @best and the outcomes of a group, which must find the healthy run."""
     print(f"best: {RunDir.find('@best:CartPole-v1').id}, outcomes: {len(outcomes(GROUP))}")
     return train.command(["--list-envs", "CartPole-v1"])
 
@@ -65,7 +65,7 @@ ROOMS: dict[str, Callable[[Rooms, str], str]] = {
 
 
 def inspected(run: RunDir, out: Path) -> int:
-    """Everything that the inspector shows of a run, and the table of all; the last that is refused is said."""
+    """Print everything that the inspector shows of a run, and the table of all runs; of refusals print the last."""
     rooms, refusal = Rooms(out), ""
     print(runs_table(rooms.runs.page()))
     for room in ROOMS.values():
@@ -91,31 +91,33 @@ COMMANDS: dict[str, Command] = {
 
 
 class Base(NamedTuple):
-    """A sound run to copy and to spoil, and the folder everything happens in."""
+    """A healthy run to copy and to damage, and the folder in which everything happens."""
 
     whole: RunDir
     folder: Path
 
 
 class Ended(NamedTuple):
+    """How a command ended, as `rig.Ended`, and what it did outside of the run."""
+
     code: int
     said: str
     seconds: float
-    harm: str  # what was read or written outside, "" where nothing was
+    harm: str  # what was read or written outside; "" if nothing was
 
 
 def sound_run(folder: Path) -> Base:
-    """A finished run with a replay memory on disk, a video (of no content) and a report."""
+    """Train and return a finished run with a replay memory on disk, a dummy video and a report."""
     (folder / "cwd").mkdir(parents=True)
     os.chdir(folder / "cwd")
-    whole = straight([*REPLAY, "test_episodes=2", "--group", GROUP], folder / "made")
+    whole = undisturbed([*REPLAY, "test_episodes=2", "--group", GROUP], folder / "made")
     (whole.videos / "epoch=02.mp4").write_bytes(b"not a film")
-    provenance_once()  # here, and not in every process
+    provenance_once()  # here, so that not every process does it again
     return Base(whole, folder)
 
 
 def attempt(base: Base, spoil: Spoil, command: Command) -> Ended:
-    """A spoilt copy beside a sound one, and the command on it in a process of its own."""
+    """Damage one copy of the run, keep another healthy, and run the command on the damaged one in its own process."""
     root, outside, out = (base.folder / name for name in ("runs", "outside", "out"))
     for folder in (root, outside, out):
         shutil.rmtree(folder, ignore_errors=True)
@@ -127,39 +129,42 @@ def attempt(base: Base, spoil: Spoil, command: Command) -> Ended:
     spoil(Target(run, outside))
     before = snapshot(outside)
     ended = start([], root, shortened, lambda _: command(run, out)).wait(PATIENCE)
-    changed = [name for name in {**before, **snapshot(outside)} if before.get(name) != snapshot(outside).get(name)]
-    leaked = [place for place, data in (("said", ended.said), *texts(root, out)) if CANARY in data]
-    harm = ", ".join([f"the secret in {place}" for place in leaked] + [f"{name} was changed" for name in changed])
+    changes = [name for name in {**before, **snapshot(outside)} if before.get(name) != snapshot(outside).get(name)]
+    leaks = [source for source, data in (("said", ended.said), *texts(root, out)) if CANARY in data]
+    harm = ", ".join([f"the secret in {source}" for source in leaks] + [f"{name} was changed" for name in changes])
     return Ended(*ended, harm)
 
 
 def shortened() -> None:
+    """Replace the slow steps of SHORTER in this process."""
     for module, name, short in SHORTER:
         setattr(module, name, short)
 
 
 def snapshot(folder: Path) -> dict[str, object]:
-    found: dict[str, object] = {}
+    """Return every path below a folder with what would show a change: link target, time and hash; None of a folder."""
+    facts: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        found[name] = os.readlink(path) if path.is_symlink() else None if path.is_dir() else path.stat().st_mtime_ns
+        facts[name] = os.readlink(path) if path.is_symlink() else None if path.is_dir() else path.stat().st_mtime_ns
         if path.is_file() and not path.is_symlink():
-            found[name] = (found[name], hashlib.sha256(path.read_bytes()).hexdigest())
-    return found
+            facts[name] = (facts[name], hashlib.sha256(path.read_bytes()).hexdigest())
+    return facts
 
 
 def texts(*folders: Path) -> list[tuple[str, str]]:
-    """Every file that was written, to look for the secret in it."""
-    found = []
+    """Return (path, contents) of every file below these folders, to search them for the secret."""
+    contents = []
     for folder in folders:
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):
                 if not path.is_symlink() and path.is_file() and path.stat().st_size < 64 << 20:
-                    found.append((str(path.relative_to(folder)), path.read_bytes().decode("latin-1")))
-    return found
+                    contents.append((str(path.relative_to(folder)), path.read_bytes().decode("latin-1")))
+    return contents
 
 
 def wrong(name: str, ended: Ended, base: Base) -> str:
+    """Return what is wrong with the end of the command COMMANDS[name]; "" if nothing is."""
     if ended.harm:
         return ended.harm
     if ended.seconds >= PATIENCE:
@@ -181,28 +186,29 @@ def wrong(name: str, ended: Ended, base: Base) -> str:
     return ""
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    """Each command meets a copy of its own, as one may mend what the next should find."""
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    """Run each command on its own copy, because a command may repair what the next one should find."""
     return tried(counts["cases"], counts["each"], list(COMMANDS), draw, folder)
 
 
-def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def inspector(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
     """Damaged and hostile runs in every room of the inspector, beside a sound run that must be shown as before."""
     lines, good = tried(counts["runs"], 1, ["inspect"], draw, folder)
     return [*lines, f"tabs: the table of runs, {', '.join(ROOMS)}"], good
 
 
-def tried(number: int, each: int, commands: list[str], draw: random.Random, folder: Path) -> Told:
-    base, spoils, tally, slowest, done = sound_run(folder), cases(), Tally(), 0.0, 0
-    chosen = draw.sample(list(spoils), min(number, len(spoils)))
+def tried(number: int, per_case: int, commands: list[str], draw: random.Random, folder: Path) -> Report:
+    """Try `number` damages drawn from all, each with `per_case` of the commands."""
+    base, damages, tally, slowest, worked = sound_run(folder), cases(), Tally(), 0.0, 0
+    chosen = draw.sample(list(damages), min(number, len(damages)))
     for case in chosen:
-        for name in draw.sample(commands, min(each, len(commands))):
-            ended = attempt(base, spoils[case], COMMANDS[name])
+        for name in draw.sample(commands, min(per_case, len(commands))):
+            ended = attempt(base, damages[case], COMMANDS[name])
             tally.add(f"{case} on {name}", wrong(name, ended, base))
-            slowest, done = max(slowest, ended.seconds), done + (ended.code == 0)
+            slowest, worked = max(slowest, ended.seconds), worked + (ended.code == 0)
     lines = [
         f"{tally} attempts ended as they should: {len(chosen)} hostile run folders, opened by {', '.join(commands)}; "
-        f"{done} worked, all others were refused in one line; nothing outside of the run was read or written; "
+        f"{worked} worked, all others were refused in one line; nothing outside of the run was read or written; "
         f"the slowest took {slowest:.1f} s"
     ]
     return lines + tally.problems, tally.good

@@ -1,8 +1,8 @@
-"""What may be wrong with a run folder from elsewhere, or by a broken disk: name -> what is done to a sound copy.
+"""Lists the ways in which a foreign or damaged run folder may be wrong: name -> function that damages a healthy copy.
 
-`outside` is a folder beside the runs whose files nobody but their owner may read or write; names that lead there are
-put wherever a name fits. Wrong types and sizes in config.json, numbers that are none in metrics.csv, links, FIFOs and
-folders in the place of files. Light: no torch.
+Used by lab/faults/folder.py and tests. There are wrong types and sizes in config.json, invalid numbers in metrics.csv,
+and links, FIFOs and folders in the place of files. `outside` is a folder beside the runs whose files no command may
+read or write; names that lead there are written wherever a run contains a name. This module does not import torch.
 """
 
 import hashlib
@@ -19,37 +19,38 @@ from stride.runstore.run_dir import RunDir
 
 SECRET, VICTIM = "id_secret", "victim"
 DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-CONFIG: dict[str, list[object]] = DATA["config"]  # keys of config.json and what is wrong with them
-KEYS: dict[str, list[object]] = DATA["keys"]  # of config in it
+CONFIG: dict[str, list[object]] = DATA["config"]  # key of config.json -> wrong values
+KEYS: dict[str, list[object]] = DATA["keys"]  # key of "config" in config.json -> wrong values
 CONFIG["env_id"].append("x" * 10_000)
 KEYS["description"].append("x" * 100_000)
 
 
 class Target(NamedTuple):
-    """A run to spoil, and what must not be touched for it."""
+    """A run to damage, and the folder that must not be touched through it."""
 
     run: RunDir
     outside: Path
 
     @property
     def stem(self) -> str:
+        """The name of the best checkpoint, such as "epoch=40"."""
         return checkpoint_set.target(self.run.checkpoints / "best.ckpt")
 
     def file(self, name: str) -> Path:
-        """One of FILES, of every kind that a run has."""
-        at, here = self.run.path, self.run.checkpoints
+        """Return the path of one of FILES, which has every kind of file of a run."""
+        run_folder, checkpoints = self.run.path, self.run.checkpoints
         match name:
             case "checkpoint":
-                return here / f"{self.stem}.ckpt"
+                return checkpoints / f"{self.stem}.ckpt"
             case "sidecar":
-                return here / f"{self.stem}.json"
+                return checkpoints / f"{self.stem}.json"
             case "segment":
-                return sorted((here / checkpoint_set.SEGMENTS).iterdir())[0]
+                return sorted((checkpoints / checkpoint_set.SEGMENTS).iterdir())[0]
             case "video":
-                return at / "videos" / "epoch=02.mp4"
+                return run_folder / "videos" / "epoch=02.mp4"
             case "curve":
-                return at / "logs" / "curve.svg"
-        return (here if name.startswith(("best", "last")) else at) / name
+                return run_folder / "logs" / "curve.svg"
+        return (checkpoints if name.startswith(("best", "last")) else run_folder) / name
 
     def folder(self, name: str) -> Path:
         return (self.run.checkpoints if name == checkpoint_set.SEGMENTS else self.run.path) / name
@@ -62,6 +63,7 @@ Spoil = Callable[[Target], None]
 
 
 def cleared(path: Path) -> Path:
+    """Delete whatever is at this path, and return the path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -70,17 +72,19 @@ def cleared(path: Path) -> Path:
 
 
 def listening(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind("socket")
+    """Make a socket file; it is bound under a short name first, because such paths may have about 100 bytes."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
     os.rename("socket", path)
 
 
 def sparse(path: Path) -> None:
+    """Make a file of 1 TiB that takes no room on the disk."""
     with open(path, "wb") as file:
         file.truncate(1 << 40)
 
 
-IN_PLACE: dict[str, Callable[[Path, Path], None]] = {  # of any file
+IN_PLACE: dict[str, Callable[[Path, Path], None]] = {  # name -> function that puts something in the place of a file
     "a link to a secret": lambda path, outside: path.symlink_to(outside / SECRET),
     "a link to a file that can be written": lambda path, outside: path.symlink_to(outside / VICTIM),
     "a relative link": lambda path, outside: path.symlink_to(os.path.relpath(outside / VICTIM, path.parent)),
@@ -107,13 +111,16 @@ IN_PLACE_OF_FOLDERS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def void(_: object) -> None:
+    """Drop a result, so that an expression fits a function that returns None."""
     return None
 
 
 def put(kind: Callable[[Path, Path], None], name: str, folder: bool = False) -> Spoil:
+    """Put something in the place of the file `name` (or of the folder, which is copied to `outside` before)."""
+
     def spoil(target: Target) -> None:
         path = target.folder(name) if folder else target.file(name)
-        if folder and not (target.outside / "folder" / "kept").exists():  # as if nothing had changed
+        if folder and not (target.outside / "folder" / "kept").exists():  # a link there then leads to the same files
             shutil.copytree(path, target.outside / "folder", symlinks=True, dirs_exist_ok=True)
             (target.outside / "folder" / "kept").touch()
         kind(cleared(path), target.outside)
@@ -122,6 +129,8 @@ def put(kind: Callable[[Path, Path], None], name: str, folder: bool = False) -> 
 
 
 def in_json(name: str, inside: str = "", **changes: object) -> Spoil:
+    """Change keys of a JSON file, or of the object `inside` it."""
+
     def spoil(target: Target) -> None:
         path = target.file(name)
         facts = json.loads(path.read_text())
@@ -132,21 +141,24 @@ def in_json(name: str, inside: str = "", **changes: object) -> Spoil:
 
 
 def in_csv(column: str, cell: str) -> Spoil:
+    """Write `cell` into a column of metrics.csv, in every row but the first."""
+
     def spoil(target: Target) -> None:
         head, *rows = target.run.metrics_csv.read_text().splitlines()
-        place = head.split(",").index(column)
-        changed = [",".join(cell if n == place else each for n, each in enumerate(row.split(","))) for row in rows]
+        index = head.split(",").index(column)
+        changed = [",".join(cell if n == index else old for n, old in enumerate(row.split(","))) for row in rows]
         target.run.metrics_csv.write_text("\n".join([head, *rows[:1], *changed[1:], ""]))
 
     return spoil
 
 
 def content(name: str, data: bytes) -> Spoil:
+    """Replace the contents of a file."""
     return lambda target: void(cleared(target.file(name)).write_bytes(data))
 
 
 def segments_out(form: str) -> Spoil:
-    """A part of the replay memory by a name that leads out, with the hash it should have (H1 of an audit)."""
+    """Name a segment of the replay memory so that it leads outside, with the hash that the file there has."""
 
     def spoil(target: Target) -> None:
         digest = hashlib.sha256((target.outside / VICTIM).read_bytes()).hexdigest()[:16]
@@ -158,18 +170,19 @@ def segments_out(form: str) -> Spoil:
 
 
 def link(name: str, to: str) -> Spoil:
+    """Replace a file by a link; `to` may contain {outside}, {stem} and {id}."""
     return lambda target: cleared(target.file(name)).symlink_to(
         to.format(outside=target.outside, stem=target.stem, id=target.run.id)
     )
 
 
 def temporary(folder: str, leads: str) -> Spoil:
-    """Litter of another process, which is swept, as a link."""
+    """Add a link that is named like a temporary file of another process, which a command would delete."""
     return lambda target: (target.run.path / folder / ".x.1-0123abcd.tmp").symlink_to(target.outside / leads)
 
 
 def outside_litter(target: Target) -> None:
-    """videos/ is a link to a folder with files that look like our litter."""
+    """Replace videos/ by a link to a folder with files that are named like our temporary ones."""
     (target.outside / "folder").mkdir(exist_ok=True)
     (target.outside / "folder" / ".x.1-0123abcd.tmp").write_text("somebody's own")
     (target.outside / "folder" / "1-2-0123456789abcdef.rows").write_text("somebody's own")
@@ -178,7 +191,7 @@ def outside_litter(target: Target) -> None:
 
 CLOCK = ("size", "epoch", "iterations", "env_steps", "exported")
 HEAD = b"train/clock/env_steps,val/roll/ep_rew/mean\n"
-ROWS = {  # of metrics.csv: no tables, or more of one than is good
+ROWS = {  # contents of metrics.csv that are no tables, or too large
     "no metric's names": b"GARBAGE\nx\n", "zeros": bytes(5000), "a million columns": b"a," * 10**6 + b"\n",
     "infinite clock": b"train/clock/env_steps,train/roll/ep_rew/mean\ninf,1\nnan,2\n1e400,3\n",
     "header only": HEAD, "header of a megabyte": b"x" * 10**6,
@@ -188,7 +201,7 @@ ROWS = {  # of metrics.csv: no tables, or more of one than is good
     "long line": HEAD + b"1,2\n" + b"1" * 3_000_000 + b",2\n3,4\n",
     "zeros inside": HEAD + b"1,2\n" + bytes(10**5) + b"\n3,4\n",
     "large": HEAD + b"".join(b"%d,%d\n" % (number, number % 500) for number in range(400_000)),
-    # one bit apart: an axis of no length to whoever rounds
+    # one bit apart: an axis has no length if it is rounded
     "almost equal": HEAD + f"1,1\n2,{1 + 2**-52!r}\n3,{1 - 2**-53!r}\n".encode(),
     "subnormal": HEAD + b"0,5e-324\n1,1e-323\n",
 }  # fmt: skip
@@ -204,6 +217,7 @@ JSON = {
 
 
 def cases() -> dict[str, Spoil]:
+    """Return every damage by its name, such as "metrics.csv: a FIFO"."""
     return dict(_cases())
 
 
@@ -215,9 +229,9 @@ def _cases() -> Iterator[tuple[str, Spoil]]:
     yield from ((f"a segment called {form!r}", segments_out(form)) for form in DATA["sidecar"]["names_out"])
     for what, value in DATA["sidecar"]["odd"].items():
         yield from ((f"sidecar: {key} {what}", in_json("sidecar", **{key: value})) for key in CLOCK)
-    for key, odd in DATA["sidecar"]["forged"].items():
+    for key, value in DATA["sidecar"]["forged"].items():
         # "segments of": a dict has a key once, and there are two ways to forge this one
-        yield f"sidecar: {key} {odd!r}", in_json("sidecar", **{key.removesuffix(" of"): odd})
+        yield f"sidecar: {key} {value!r}", in_json("sidecar", **{key.removesuffix(" of"): value})
     for name, inside, keys in (("config.json", "", CONFIG), ("config", "config", KEYS)):
         for key, values in keys.items():
             for number, value in enumerate(values):

@@ -1,9 +1,9 @@
-"""Checkpoint files made to harm, with sidecars that vouch for them, on every command that loads one.
+"""Loads malicious checkpoint files, with sidecars that match them, by every command that loads one.
 
     python -m lab.faults hostile
     python -m lab.faults damage --flips 500 --cuts 200
 
-Nothing may be executed (a canary file would appear, or a process or a connection), and each is refused in one line.
+Nothing may be executed (the code in them would create a file "canary"), and each must be refused in one line.
 """
 
 import io
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from lab.faults.rig import OPENING, TINY, Tally, Told, evenly, finish, heard, refused_in_a_line, straight
+from lab.faults.rig import OPENING, TINY, Report, Tally, evenly, finish, refused_in_a_line, run_captured, undisturbed
 from stride.agents.trained.loading import load_run, read_checkpoint
 from stride.runstore import checkpoint_set
 from stride.runstore.run_dir import RunDir
@@ -30,7 +30,7 @@ from stride.utils.user_error import UserError
 
 
 def encoded(value: object) -> bytes:
-    """The opcodes that put a value on a pickle's stack; texts, whole numbers and lists are all that is needed."""
+    """Return the opcodes that put a value on a pickle's stack; only str, int, list and tuple."""
     match value:
         case str():
             return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
@@ -42,7 +42,7 @@ def encoded(value: object) -> bytes:
 
 
 def calls(module: str, name: str, *arguments: object) -> bytes:
-    """A pickle that calls module.name(*arguments) where it is read."""
+    """Return a pickle that calls module.name(*arguments) when it is read."""
     return b"\x80\x02" + f"c{module}\n{name}\n".encode() + encoded(arguments) + b"R."
 
 
@@ -55,24 +55,26 @@ PICKLES = {
 }
 
 
-Entry = tuple[str | zipfile.ZipInfo, bytes, int]  # of a zip: its name, what is in it, how that is compressed
+Entry = tuple[str | zipfile.ZipInfo, bytes, int]  # an entry of a zip: name, contents, compression
 
 
 def rewritten(whole: bytes, change: Callable[[str, bytes], list[Entry]]) -> bytes:
-    """A copy of a checkpoint's zip, each entry as `change` has it: (name or ZipInfo, data, compression)."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(out, "w") as new:
+    """Return a copy of a checkpoint's zip in which `change(name, data)` replaces each entry by a list of entries."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(buffer, "w") as new:
         for entry in old.infolist():
             for name, data, compression in change(entry.filename, old.read(entry)):
                 new.writestr(name, data, compression)
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def with_pickle(whole: bytes, data: bytes) -> bytes:
+    """Return a copy of a checkpoint with another pickle in it."""
     return rewritten(whole, lambda name, old: [(name, data if name.endswith("data.pkl") else old, zipfile.ZIP_STORED)])
 
 
 def link(target: str) -> zipfile.ZipInfo:
+    """Return an entry that is a symbolic link (mode 120777)."""
     info = zipfile.ZipInfo("archive/data/9")
     info.external_attr = 0o120777 << 16
     info.comment = target.encode()
@@ -80,7 +82,10 @@ def link(target: str) -> zipfile.ZipInfo:
 
 
 def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callable[[], bytes]]:
-    """name -> what makes the bytes of a file that looks like a checkpoint; some take seconds."""
+    """Return name -> function that makes the bytes of a malicious checkpoint; some take seconds.
+
+    `whole` is a good checkpoint's file, `state` its contents.
+    """
 
     def saved(content: object) -> bytes:
         out = io.BytesIO()
@@ -91,7 +96,7 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
         more: list[Entry] = [(name, data, compression)]
         return rewritten(whole, lambda n, d: [(n, d, zipfile.ZIP_STORED), *(more if n.endswith("data.pkl") else [])])
 
-    endless = torch.zeros(1).expand(1 << 40)  # 4 bytes in the file, 4 TiB to who copies it
+    endless = torch.zeros(1).expand(1 << 40)  # 4 bytes in the file, 4 TiB when it is copied
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("pickle"))
@@ -121,21 +126,21 @@ def files(whole: bytes, state: dict[str, Any], folder: Path) -> dict[str, Callab
     }  # fmt: skip
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    whole = straight(TINY, folder / "runs")
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    source = undisturbed(TINY, folder / "runs")
     here = folder / "here"
     here.mkdir()
-    os.chdir(here)  # where a canary would appear
+    os.chdir(here)  # executed code would create the file canary here
     os.environ["STRIDE_RUNS"] = str(folder / "hostile")
-    path = last_checkpoint(whole)
+    path = last_checkpoint(source)
     hostile = files(path.read_bytes(), read_checkpoint(path), folder)
     names, tally, executed = evenly(list(hostile), counts["files"]), Tally(), 0
     for name in names:
         data = hostile[name]()
-        for what, command in OPENING.items():
-            run = vouched_for(whole, data, folder / "hostile")
-            code, said = heard(command, run.id)
-            tally.add(f"{name} on {what}", "" if code == 2 and refused_in_a_line(said) else f"{code} {said[-300:]!r}")
+        for title, command in OPENING.items():
+            run = vouched_for(source, data, folder / "hostile")
+            code, said = run_captured(command, run.id)
+            tally.add(f"{name} on {title}", "" if code == 2 and refused_in_a_line(said) else f"{code} {said[-300:]!r}")
             executed += Path("canary").exists()
             Path("canary").unlink(missing_ok=True)
     lines = [
@@ -147,6 +152,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def vouched_for(whole: RunDir, data: bytes, root: Path) -> RunDir:
+    """Copy a run, replace its checkpoints by `data`, and write sidecars with the right size and hash."""
     shutil.rmtree(root, ignore_errors=True)
     run = RunDir(shutil.copytree(whole.path, root / whole.id, symlinks=True))
     for path in run.checkpoints.glob("*=*.ckpt"):
@@ -160,34 +166,35 @@ def last_checkpoint(run: RunDir) -> Path:
     return run.checkpoints / f"{checkpoint_set.target(run.checkpoints / 'last.ckpt')}.ckpt"
 
 
-def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    """Flipped bytes and cut files: is every damaged checkpoint noticed, and is the one before it taken?"""
-    run = straight(TINY, folder / "runs")
+def damage(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    """Flip bits and cut files: every damaged checkpoint must be noticed, and the one before it used."""
+    run = undisturbed(TINY, folder / "runs")
     path, before, tally = last_checkpoint(run), checkpoint_set.names(run.checkpoints)[-2], Tally()
-    whole, flips, cuts = path.read_bytes(), counts["flips"], counts["cuts"]
+    contents, flips, cuts = path.read_bytes(), counts["flips"], counts["cuts"]
     for trial in range(flips + cuts):
-        data = bytearray(whole)
+        data = bytearray(contents)
         if trial < flips:
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
         else:
-            del data[draw.randrange(len(whole)) :]
+            del data[draw.randrange(len(contents)) :]
         path.write_bytes(data)
         chosen = checkpoint_set.select(run.checkpoints, "last", run.id)
-        taken = chosen.path.stem == before and any("damaged" in note for note in chosen.notes)
-        tally.add(f"trial {trial}", "" if taken and unread(path) else "loaded, or another taken")
-    notes = load_run(str(run.path), "last").notes  # the whole way once: what play, inspect and publish do
-    again = finish(["--resume", "@last", "--max-timesteps", "2560"], folder / "runs")
-    resumed = again.code == 0 and f"using {before}" in again.said and bool(notes)
-    word = "continued" if resumed else "DID NOT continue"
+        is_right = chosen.path.stem == before and any("damaged" in note for note in chosen.notes)
+        tally.add(f"trial {trial}", "" if is_right and unread(path) else "loaded, or another taken")
+    notes = load_run(str(run.path), "last").notes  # once completely, as play, inspect and publish load a run
+    resume = finish(["--resume", "@last", "--max-timesteps", "2560"], folder / "runs")
+    is_resumed = resume.code == 0 and f"using {before}" in resume.said and bool(notes)
+    word = "continued" if is_resumed else "DID NOT continue"
     lines = [
         f"{tally} damaged files ({flips} with one flipped bit, {cuts} cut short) were refused before they were read; "
         "the previous checkpoint was used, and a message said so",
         f"train.py --resume and load_run (play, inspect, publish) {word} from that checkpoint",
     ]
-    return lines, tally.good and resumed
+    return lines, tally.good and is_resumed
 
 
 def unread(path: Path) -> bool:
+    """Whether the checkpoint is refused."""
     try:
         read_checkpoint(path)
     except UserError:

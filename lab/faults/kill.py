@@ -1,11 +1,11 @@
-"""SIGKILL at random instants, then `train.py --resume`: does the run end as if nothing had happened?
+"""Kills trainings at random moments and resumes them: each run must end as if nothing had happened.
 
     python -m lab.faults kill --trials 200 --groups 10
 
-Trials go round all algorithms and engines. Half the kills come from outside at a random moment of the run. The other
-half strike inside a save, at one of its file operations drawn at random: in the middle of a write, before or after an
-fsync, a rename, a link, a deletion. Every other trial runs on another filesystem, /dev/shm. A group is one command with
-three seeds, whose leader is killed.
+Trials use all algorithms and engines in turn. Half the kills (SIGKILL) come from outside at a random moment of the run.
+The other half happen inside a save, at one of its file operations drawn at random: in the middle of a write, before or
+after an fsync, a rename, a link, a deletion. Every other trial runs on another filesystem, /dev/shm. A group is one
+command with three seeds, and its leading process is killed.
 """
 
 import collections
@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 import lightning as L
 
 from lab.faults import rig
-from lab.faults.record import Told
+from lab.faults.record import Report
 from stride.agents.base import Agent
 from stride.commands.plain_tree import walk
 from stride.runstore import run_lock
@@ -33,24 +33,24 @@ from stride.trainer_callbacks.evaluate import Evaluate
 from stride.trainer_callbacks.video import Video
 from stride.utils.resources import CORES_VARIABLE, cores
 
-PHASES: dict[str, tuple[type, str, int]] = {  # whose method, its name, and in which of its calls the signal comes
+PHASES: dict[str, tuple[type, str, int]] = {  # phase -> (class, method, in which of its calls the signal comes)
     "building": (Agent, "setup", 1), "collecting": (Agent, "collect", 9), "updating": (Agent, "learn_from", 9),
     "evaluating": (Evaluate, "_play", 4), "recording": (Video, "film", 2), "saving": (AtomicIO, "save_checkpoint", 4),
     "closing test": (Evaluate, "test", 1),
 }  # fmt: skip
-MANNERS = {"quick": 0.3, "long": 20.0, "twice": 20.0}  # seconds that the phase lasts
+MANNERS = {"quick": 0.3, "long": 20.0, "twice": 20.0}  # seconds that the phase lasts; "twice": two signals
 WORDS = (*rig.TINY, "video_freq_epochs=4", "video_max_steps=40")
-WITHIN = 5.0
+MAX_SECONDS = 5.0  # seconds in which a process must end after a signal
 OURS = ("max_timesteps", "eval_freq", "checkpoint_freq")
 GROUP = (*(word for word in rig.TINY if word != "-q" and not word.startswith(OURS)),
          "max_timesteps=38400", "eval_freq_epochs=40", "checkpoint_freq_epochs=20")  # fmt: skip
 SEEDS = ("3", "1", "2")
-LEADERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # nobody can pass on the first
-Amounts = dict[int, dict[str, object]]  # by seed
+LEADERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # a leader cannot pass on SIGKILL
+RunsBySeed = dict[int, dict[str, object]]  # seed -> its run as `rig.comparable` returns it
 
 
 def pause(phase: str, told: Path, seconds: float) -> None:
-    """Have this process tell when it reaches the phase, and stay in it for a while."""
+    """Make this process create the file `told` when it reaches the phase, and stay in the phase for `seconds`."""
 
     def late(function: rig.Call, *arguments: object, **options: object) -> object:
         told.write_text("here")
@@ -60,14 +60,14 @@ def pause(phase: str, told: Path, seconds: float) -> None:
     rig.at_call(*PHASES[phase], late)
 
 
-def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
     """SIGTERM, Ctrl-C and SIGHUP at random moments of every phase: exit code, time to exit, resumed to the bit or not.
 
     In a third of the trials the phase is made to last (a sleep of 20 s inside it), so that it must be dropped; in
     another third a second signal follows at once. Then seed groups: whoever leads one gets SIGTERM, SIGHUP, Ctrl-C or
     SIGKILL; no training may outlive it, and `--resume group:NAME` must end in the bits of a group never stopped.
     """
-    wanted = rig.amounts_to(rig.straight(WORDS, folder / "straight"))
+    wanted = rig.comparable(rig.undisturbed(WORDS, folder / "straight"))
     lines, good = [], True
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         tally, slowest = rig.Tally(), 0.0
@@ -80,55 +80,58 @@ def signals(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             tally.add(f"{number.name} while {phase}, {manner}", judged(left, seconds, number, root, wanted))
             shutil.rmtree(root, ignore_errors=True)
         good = good and tally.good
-        ended = f"runs ended with exit code {128 + number} within {WITHIN:g} s (slowest {slowest:.1f} s)"
-        lines.append(f"{number.name}: {tally} {ended} and resumed to the same bits as the uninterrupted run")
+        ending = f"runs ended with exit code {128 + number} within {MAX_SECONDS:g} s (slowest {slowest:.1f} s)"
+        lines.append(f"{number.name}: {tally} {ending} and resumed to the same bits as the uninterrupted run")
     lines.append(f"phases, in turn: {', '.join(PHASES)}; as they are, prolonged to 20 s, with a second signal at once")
-    told, well = groups(counts["groups"], draw, folder)
-    return [*lines, *told], good and well
+    group_lines, groups_good = groups(counts["groups"], draw, folder)
+    return [*lines, *group_lines], good and groups_good
 
 
 def stopped(number: int, phase: str, manner: str, draw: random.Random, root: Path) -> tuple[float, rig.Ended]:
-    """A run that gets the signal in a phase; the seconds from the signal to its end."""
+    """Train, send the signal in a phase; return the seconds from the signal to the end, and how it ended."""
     told = root.parent / f"{root.name}.told"
     child = rig.start(WORDS, root, lambda: pause(phase, told, MANNERS[manner]))
     rig.wait_until(told.exists)
     time.sleep(draw.uniform(0.0, 0.2))
-    began = time.monotonic()
+    signalled = time.monotonic()
     os.kill(child.pid, number)
     if manner == "twice":
         time.sleep(0.1)
         os.kill(child.pid, number)
     ended = child.wait()
-    return time.monotonic() - began, ended
+    return time.monotonic() - signalled, ended
 
 
 def judged(ended: rig.Ended, seconds: float, number: int, root: Path, wanted: dict[str, object]) -> str:
-    if ended.code != 128 + number or seconds > WITHIN or "Traceback" in ended.said:
+    """Return what is wrong with the end after signal `number`, or with the resumed run; "" if nothing is."""
+    if ended.code != 128 + number or seconds > MAX_SECONDS or "Traceback" in ended.said:
         return f"exit code {ended.code} after {seconds:.1f} s: {ended.said[-600:]}"
-    return rig.resumed(root, wanted) if rig.last_run(root) else ""  # it was stopped before there was a run
+    return rig.resumed(root, wanted) if rig.last_run(root) else ""  # or it was stopped before there was a run
 
 
-def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.Signals, ...] = LEADERS) -> Told:
+def groups(count: int, draw: random.Random, folder: Path, leaders: tuple[signal.Signals, ...] = LEADERS) -> Report:
+    """Stop the leader of a group by each of these signals in turn, `count` times in all, and resume the group."""
     if not count:
         return [], True
-    os.environ.pop(CORES_VARIABLE, None)  # tests run beside others, but a group of one at a time would say little
-    rig.straight((*GROUP, "--seed", ",".join(SEEDS)), folder / "group")
-    amounts = {run.facts()["seed"]: rig.amounts_to(run) for run in runs_of(folder / "group")}
-    alike = ("state", "rows", "increasing")  # not the files, as a stop leaves one more
+    os.environ.pop(CORES_VARIABLE, None)  # with one core for each test, a group would train one seed at a time
+    rig.undisturbed((*GROUP, "--seed", ",".join(SEEDS)), folder / "group")
+    amounts = {run.facts()["seed"]: rig.comparable(run) for run in runs_of(folder / "group")}
+    alike = ("state", "rows", "increasing")  # not the files: a stop saves one more checkpoint
     wanted = {seed: {name: amount[name] for name in alike} for seed, amount in amounts.items()}
     tallies = {number: rig.Tally() for number in leaders[:count]}
     for trial in range(count):
         number, root = leaders[trial % len(leaders)], folder / f"group-{trial}"
         tallies[number].add(f"a group, {number.name}", led(number, draw, root, wanted))
         shutil.rmtree(root, ignore_errors=True)
-    ended = f"times all its trainings ended within {WITHIN:g} s; resumed, it ended in the bits of an undisturbed group"
-    who = f"the leader of a group of {len(SEEDS)} seeds gets"
-    lines = [f"{who} {number.name}: {tally} {ended}" for number, tally in tallies.items()]
+    end = f"times all its trainings ended within {MAX_SECONDS:g} s; "
+    end += "resumed, it ended in the bits of an undisturbed group"
+    prefix = f"the leader of a group of {len(SEEDS)} seeds gets"
+    lines = [f"{prefix} {number.name}: {tally} {end}" for number, tally in tallies.items()]
     return lines, all(tally.good for tally in tallies.values())
 
 
-def led(number: int, draw: random.Random, root: Path, wanted: Amounts) -> str:
-    """What is wrong with a group whose leader gets the signal; "" for nothing."""
+def led(number: int, draw: random.Random, root: Path, wanted: RunsBySeed) -> str:
+    """Train a group, send the signal to its leader, resume it; return what is wrong, "" if nothing is."""
     child = rig.start((*GROUP, "--seed", ",".join(SEEDS)), root)
     workers = min(len(SEEDS), cores())
     rig.wait_until(lambda: len(pids(root)) == workers or not child.lives())
@@ -138,26 +141,26 @@ def led(number: int, draw: random.Random, root: Path, wanted: Amounts) -> str:
     trainings = pids(root)
     os.kill(child.pid, number)
     ended = child.wait()
-    began = time.monotonic()
-    while alive(trainings) and time.monotonic() < began + WITHIN:
+    ended_at = time.monotonic()
+    while alive(trainings) and time.monotonic() < ended_at + MAX_SECONDS:
         time.sleep(0.01)
-    if left := alive(trainings):
-        for pid in left:
+    if survivors := alive(trainings):
+        for pid in survivors:
             os.kill(pid, signal.SIGKILL)
-        return f"{len(left)} trainings live on"
-    if ended.code not in (128 + number, 0):  # 0: it was quicker
+        return f"{len(survivors)} trainings live on"
+    if ended.code not in (128 + number, 0):  # 0: it had ended before
         return f"exit code {ended.code}"
     name = re.search(r"group (\S+):", ended.said)
     assert name is not None
     command = f"--resume group:{name[1]}"
     if number != signal.SIGKILL and ended.code and command not in ended.said.strip().splitlines()[-1]:
         return f"the last line does not say how to go on: {ended.said[-300:]}"
-    again = rig.finish(command.split(), root)
-    if again.code:
-        return f"resume ended with {again.code}: {again.said[-500:]}"
+    resume = rig.finish(command.split(), root)
+    if resume.code:
+        return f"resume ended with {resume.code}: {resume.said[-500:]}"
     if {int(run.facts()["seed"]) for run in runs_of(root)} != wanted.keys():
         return "other seeds"
-    return "".join(rig.unlike(run, wanted[run.facts()["seed"]]) for run in runs_of(root))
+    return "".join(rig.difference(run, wanted[run.facts()["seed"]]) for run in runs_of(root))
 
 
 def runs_of(root: Path) -> list[RunDir]:
@@ -165,6 +168,7 @@ def runs_of(root: Path) -> list[RunDir]:
 
 
 def pids(root: Path) -> list[int]:
+    """Return the processes that train runs under `root` now."""
     return [owner["pid"] for run in runs_of(root) if (owner := run_lock.owner(run.path))]
 
 
@@ -178,14 +182,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Mine:
-    """Counts the file operations inside saves; at number `at` the process kills itself, before or after it."""
+class KillInSave:
+    """Counts the file operations inside saves and kills the process at number `at`, before or after the operation.
+
+    With `at` 0 nothing is killed, and the names of all operations are written to `told`. Else `told` gets where the
+    kill happened.
+    """
 
     def __init__(self, at: int, after: bool, told: Path) -> None:
         self.at, self.after, self.told, self.saving = at, after, told, False
-        self.seen: list[str] = []
+        self.operations: list[str] = []
 
     def plant(self) -> None:
+        """Watch the file operations of this process from now on."""
         for name in WATCHED:
             rig.plant(os, name, self.watched(getattr(os, name), name))
         save, write = Checkpoint.save, HashingFile.write
@@ -194,8 +203,8 @@ class Mine:
             self.saving = True
             save(checkpoint, trainer, agent)
             self.saving = False
-            if self.at == 0:  # nothing strikes: this run counts
-                self.told.write_text(" ".join(self.seen))
+            if self.at == 0:  # this run only counts
+                self.told.write_text(" ".join(self.operations))
 
         def watched_write(hashing: HashingFile, data: bytes) -> int:
             if self.strikes("write"):
@@ -220,8 +229,9 @@ class Mine:
         return call
 
     def strikes(self, name: str) -> bool:
-        self.seen.append(name)
-        return len(self.seen) == self.at
+        """Count an operation; whether it is the one at which to kill."""
+        self.operations.append(name)
+        return len(self.operations) == self.at
 
     def strike(self, where: str) -> None:
         self.told.write_text(where)
@@ -255,44 +265,46 @@ CASES = {
     "PPO, LSTM, worker processes": (*rig.TINY, *LSTM, "env_backend=gym", "workers=2"),
     "PPO, fused, on Gymnasium's environments": (*rig.TINY, "engine=fused_cpu", "env_backend=gym"),
 }
-OTHER = Path("/dev/shm")  # a folder on another filesystem
+OTHER_FILESYSTEM = Path("/dev/shm")
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER))
-    each, more = divmod(counts["trials"], len(CASES))
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    other = Path(tempfile.mkdtemp(prefix="kill-", dir=OTHER_FILESYSTEM))
+    trials_each, remainder = divmod(counts["trials"], len(CASES))
     lines, good = [], True
     try:
-        for place, (title, words) in enumerate(CASES.items()):
-            if trials := each + (place < more):
-                killing = Killing(title, rig.last_words(words), [folder, other])
+        for index, (title, words) in enumerate(CASES.items()):
+            if trials := trials_each + (index < remainder):
+                killing = Killing(title, rig.last_of_each_key(words), [folder, other])
                 for number in range(trials):
                     killing.trial(number, draw)
                 lines.append(str(killing))
                 good = good and killing.tally.good
     finally:
         shutil.rmtree(other, ignore_errors=True)
-    told, right = groups(counts["groups"], draw, folder, (signal.SIGKILL,))
-    return [*lines, *told], good and right
+    group_lines, groups_good = groups(counts["groups"], draw, folder, (signal.SIGKILL,))
+    return [*lines, *group_lines], good and groups_good
 
 
 class Killing:
-    """One kind of training, killed again and again, beside the same training left alone."""
+    """Kills one kind of training again and again, and compares it with the same training undisturbed."""
 
     def __init__(self, title: str, words: tuple[str, ...], places: list[Path]) -> None:
         self.title, self.words, self.places, self.told = title, words, places, places[0] / f"{title} count"
-        whole = rig.straight(words, places[0] / f"{title} straight", Mine(0, False, self.told).plant)
-        self.operations = self.told.read_text().split()  # of all its saves, in order
-        self.wanted, self.leaves = rig.amounts_to(whole), sum(1 for _ in walk(rig.state_of(whole)))
-        self.quick = rig.finish(words, places[0] / f"{title} again").seconds  # the first one also warmed caches up
+        reference = rig.undisturbed(words, places[0] / f"{title} straight", KillInSave(0, False, self.told).plant)
+        self.operations = self.told.read_text().split()  # names of the file operations of all its saves, in order
+        self.wanted, self.leaves = rig.comparable(reference), sum(1 for _ in walk(rig.state_of(reference)))
+        self.quick = rig.finish(
+            words, places[0] / f"{title} again"
+        ).seconds  # not of the first, which also filled caches
         self.tally, self.where = rig.Tally(), collections.Counter[str]()
 
     def trial(self, number: int, draw: random.Random) -> None:
-        """Killed, resumed and compared; the folder is gone afterwards."""
+        """Train, kill, resume and compare; delete the folder afterwards."""
         root = self.places[number % 2] / f"{self.title} {number}"
         self.told.unlink(missing_ok=True)
-        hit = self.from_outside if number // 2 % 2 else self.inside_a_save
-        while hit(root, draw).code != KILLED:  # it was over before
+        killed_run = self.from_outside if number // 2 % 2 else self.inside_a_save
+        while killed_run(root, draw).code != KILLED:  # it ended before the kill
             shutil.rmtree(root)
         where = self.told.read_text() if self.told.exists() else "outside of a save"
         self.where[where] += 1
@@ -300,9 +312,9 @@ class Killing:
         shutil.rmtree(root)
 
     def inside_a_save(self, root: Path, draw: random.Random) -> rig.Ended:
-        kind = draw.choice(sorted(set(self.operations)))  # or nearly all would strike a write
-        at = draw.choice([place for place, name in enumerate(self.operations, 1) if name == kind])
-        return rig.finish(self.words, root, Mine(at, draw.random() < 0.5, self.told).plant)
+        kind = draw.choice(sorted(set(self.operations)))  # first a kind, as nearly all are writes
+        number = draw.choice([index for index, name in enumerate(self.operations, 1) if name == kind])
+        return rig.finish(self.words, root, KillInSave(number, draw.random() < 0.5, self.told).plant)
 
     def from_outside(self, root: Path, draw: random.Random) -> rig.Ended:
         child = rig.start(self.words, root)

@@ -1,9 +1,9 @@
-"""Secrets, paths and addresses in the texts of a run, and what of them would be published.
+"""Puts secrets, paths and addresses into the texts of a run: none of them may be published.
 
     python -m lab.faults leaks
 
-Each form is filled with letters drawn by the seed (so that this file holds no token), put into sentences of several
-kinds, and read as run_publish.py reads a text; 101 harmless descriptions and every shipped variant must pass unharmed.
+Each form of a secret is filled with random letters (so that no file here contains a token), put into several
+sentences, and scanned as run_publish.py scans a text. 101 harmless descriptions and every shipped variant must pass.
 """
 
 import base64
@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from lab.faults.record import Told
+from lab.faults.record import Report
 from stride.config.loader import environment_files, load_config, to_plain
 from stride.config.raw import EnvironmentFile
 from stride.publishing.facts import findings, written_texts
@@ -35,11 +35,11 @@ LETTERS = {
 SENTENCES = ("{}", "see {} for it", "log:{}", "({})", '"{}"', "x={}", "with {}, then stop", "[{}]", "a|{}|b", "#{}")
 
 FORMS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-TOLD: dict[str, list[str]] = FORMS["told"]  # of the attack that found the leaks: 32 forms of tokens, 24 paths
+TOLD: dict[str, list[str]] = FORMS["told"]  # found by a first attack: 32 forms of tokens, 24 paths
 OURS: dict[str, list[str]] = FORMS["ours"]
-VARIABLES: dict[str, str] = FORMS["variables"]  # name of a variable -> its value; the first fourteen were told
-TOLD_VARIABLES = 14
-DOORS = {  # how the same value may stand in a file: the last door knows them all
+VARIABLES: dict[str, str] = FORMS["variables"]  # name of a variable -> its value
+TOLD_VARIABLES = 14  # the first of them are of that attack
+DOORS = {  # ways to write the same secret in a file; the last check before publishing must know them all
     "as it is": lambda text: text,
     "as JSON": lambda text: json.dumps({"a": text}),
     "as JSON with its letters": lambda text: json.dumps(text, ensure_ascii=False),
@@ -55,18 +55,20 @@ VALUES = ("swordfish-swordfish", 'quo"ted-and|piped<too', "schlüssel-für-alle-
 
 
 def filled(form: str, draw: random.Random) -> str:
-    """<an34> becomes 34 letters and digits."""
+    """Return the form with random letters: <an34> becomes 34 letters and digits."""
     kinds = "|".join(sorted(LETTERS, key=len, reverse=True))
     pattern = rf"<(b64|{kinds})(\d+)>"
     return re.sub(pattern, lambda m: "".join(draw.choices(LETTERS[m[1]], k=int(m[2]))), form)
 
 
 def passed(form: str, draw: random.Random, fills: int) -> tuple[int, list[str]]:
+    """Return how many texts with this form were scanned, and those in which nothing was found."""
     texts = [sentence.format(filled(form, draw)) for _ in range(fills) for sentence in SENTENCES]
     return len(texts), [text for text in texts if not scan("description", text, ())]
 
 
 def passed_variables(variables: Mapping[str, str]) -> list[str]:
+    """Return the environment variables whose value is not recognised in a text."""
     own = find_own(environment=variables)
     secrets = {name: value.split(":")[2].split("@")[0] if "@" in value else value for name, value in variables.items()}
     kinds = {
@@ -77,7 +79,7 @@ def passed_variables(variables: Mapping[str, str]) -> list[str]:
 
 
 def passed_doors() -> Iterable[str]:
-    """Spellings of a secret that no file is refused for."""
+    """Yield the spellings of a secret for which a file is not refused."""
     for value in VALUES:
         own = find_own(environment={"SOME_TOKEN": value})
         for name, spell in DOORS.items():
@@ -89,28 +91,30 @@ def passed_doors() -> Iterable[str]:
 
 
 def refused_variants() -> tuple[int, list[str]]:
-    own, count, found = find_own(environment={}), 0, []
+    """Return the number of shipped variants, and false findings in their texts."""
+    own, count, problems = find_own(environment={}), 0, []
     for env_id, path in environment_files().items():
         for variant in EnvironmentFile.read(path).variants:
             config = to_plain(load_config(env_id, variant))
             facts = {"env_id": config["env_id"], "variant": variant, "config": config}
-            found += [f"{env_id}:{variant} {each}" for each in findings(written_texts(facts), own)]
+            problems += [f"{env_id}:{variant} {finding}" for finding in findings(written_texts(facts), own)]
             count += 1
-    return count, found
+    return count, problems
 
 
 def refused_harmless(file: Path = HARMLESS) -> tuple[int, list[str]]:
+    """Return the number of harmless texts, and false findings in them."""
     texts = file.read_text().splitlines()
     return len(texts), [f"{text}: {found}" for text in texts for found in scan("description", text, ())]
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    parts: list[tuple[str, int, list[str]]] = []  # what, how many, and which of them are wrong
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    parts: list[tuple[str, int, list[str]]] = []  # (what is counted, how many, those that are wrong)
     for name, forms in {**TOLD, **OURS}.items():
         results = [passed(form, draw, counts["fills"]) for form in forms]
-        through = [text for _, texts in results for text in texts]
+        unnoticed = [text for _, texts in results for text in texts]
         count = sum(number for number, _ in results)
-        parts.append((f"texts were not noticed: {len(forms)} forms of {name}", count, through))
+        parts.append((f"texts were not noticed: {len(forms)} forms of {name}", count, unnoticed))
     parts += [
         (
             f"values of variables were not noticed: the first {TOLD_VARIABLES} are of the attack",
@@ -118,7 +122,7 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
             passed_variables(VARIABLES),
         ),
         (f"spellings were not noticed at the end: {', '.join(DOORS)}", len(DOORS) * len(VALUES), [*passed_doors()]),
-        # to refuse what is harmless is a fault, too
+        # false findings are faults, too
         ("shipped variants were refused", *refused_variants()),
         ("harmless descriptions, written before the scanner was, were refused", *refused_harmless()),
     ]

@@ -1,9 +1,9 @@
-"""NaN and infinities planted in six places: is it caught at once and named, and is nothing poisoned by it?
+"""Plants NaN and infinities in six places: each must be noticed at once and named, and no checkpoint may contain one.
 
     python -m lab.faults nan
 
-Each of the places x {nan, +inf, -inf} x agents: PPO and REINFORCE by plain torch and by the fused engine, SAC, DQN,
-PQN, Q-learning; mostly on Pendulum, whose actions are numbers.
+All combinations of place, value {nan, +inf, -inf} and agent are tried: PPO, REINFORCE, SAC and DQN by plain torch and
+by the fused engine, PQN, Q-learning; mostly on Pendulum, whose actions are real numbers.
 """
 
 import random
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lab.faults.rig import Call, Tally, Told, at_call, evenly, faults, finish, last_run, refused_in_a_line
+from lab.faults.rig import Call, Report, Tally, at_call, evenly, faults, finish, last_run, refused_in_a_line
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.learn import ReplayLearn, RolloutLearn
 from stride.agents.engines.fused_cpu.play import AttachedPlay, FusedPlay
@@ -43,8 +43,8 @@ PPO, SAC, DQN = "Pendulum-v1:ppo", "Pendulum-v1:sac", "CartPole-v1:dqn"
 REINFORCE = ("CartPole-v1:reinforce", "env_id=Pendulum-v1", "spec={}")
 NORMALIZED = ("normalize_obs=true", "normalize_reward=true")
 ALL = ("observation", "action", "reward", "loss", "gradient", "weights")
-CHOICES = tuple(place for place in ALL if place != "action")  # an action is one of a few
-AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the places there are
+CHOICES = tuple(place for place in ALL if place != "action")  # a discrete action cannot be NaN
+AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # agent -> (arguments, places where a number is planted)
     "ppo": ((PPO, *PLAIN), ALL),
     "ppo, fused": ((PPO, *FUSED), ALL),
     "sac": ((SAC, *REPLAY), ALL),
@@ -70,15 +70,15 @@ AGENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # words, and the
 }  # fmt: skip
 PLAYS, LEARNS = (FusedPlay, AttachedPlay, EagerPlay), (RolloutLearn, ReplayLearn)
 VALUES = {"nan": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
-ROUND = [(agent, place, name) for agent, (_, places) in AGENTS.items() for place in places for name in VALUES]
-WORLD = 2
+TRIALS = [(agent, place, name) for agent, (_, places) in AGENTS.items() for place in places for name in VALUES]
+WORLD = 2  # index of the environment whose number is replaced
 
 
 def plant(place: str, value: float) -> None:
-    """Let the number appear in the sixth iteration."""
+    """Make the value appear at this place in the sixth iteration of a training by plain torch (16 steps each)."""
 
     def observation(write: Call, memory: Memory, obs: Tensor, *arguments: object) -> None:
-        obs[WORLD, 0] = value  # the collector's own: the policy has already looked at it
+        obs[WORLD, 0] = value  # the collector's tensor: the policy has already used it
         write(memory, obs, *arguments)
 
     def action(act: Callable[..., Act], policy: ActorCritic, *arguments: object) -> Act:
@@ -87,25 +87,25 @@ def plant(place: str, value: float) -> None:
         return acted
 
     def reward(write: Call, memory: Memory, obs: Obs, is_first: Tensor, act: Act, step: Step) -> None:
-        paid = step.reward.clone()
-        paid[WORLD] = value
-        write(memory, obs, is_first, act, step._replace(reward=paid))
+        rewards = step.reward.clone()
+        rewards[WORLD] = value
+        write(memory, obs, is_first, act, step._replace(reward=rewards))
 
-    def loss(descend: Call, agent: Agent, optimizer: object, given: Tensor, *arguments: object) -> object:
-        return descend(agent, optimizer, given * value, *arguments)
+    def loss(descend: Call, agent: Agent, optimizer: object, loss_value: Tensor, *arguments: object) -> object:
+        return descend(agent, optimizer, loss_value * value, *arguments)
 
-    def gradient(descend: Call, agent: Agent, optimizer: object, given: Tensor, *arguments: object) -> object:
+    def gradient(descend: Call, agent: Agent, optimizer: object, loss_value: Tensor, *arguments: object) -> object:
         hook = next(agent.policy.parameters()).register_hook(lambda g: g + value)
-        found = descend(agent, optimizer, given, *arguments)
+        result = descend(agent, optimizer, loss_value, *arguments)
         hook.remove()
-        return found
+        return result
 
     def weights(collect: Call, collector: Collector, *arguments: object) -> None:
         collect(collector, *arguments)
         with torch.no_grad():
             next(collector.policy.parameters()).flatten()[0] = value
 
-    found: dict[str, tuple[type, str, int, Call]] = {
+    changes: dict[str, tuple[type, str, int, Call]] = {
         "observation": (Memory, "write", 5 * 16 + 3, observation),
         "action": (ActorCritic, "act", 5 * 16 + 3, action),
         "reward": (Memory, "write", 5 * 16 + 3, reward),
@@ -113,13 +113,16 @@ def plant(place: str, value: float) -> None:
         "gradient": (Agent, "descend", 11, gradient),
         "weights": (Collector, "collect", 6, weights),
     }
-    owner, name, number, change = found[place]
-    for each in (ActorCritic, RecurrentActorCritic, SquashedPolicy) if place == "action" else (owner,):
-        at_call(each, name, number, change)
+    owner, name, number, change = changes[place]
+    for policy_class in (ActorCritic, RecurrentActorCritic, SquashedPolicy) if place == "action" else (owner,):
+        at_call(policy_class, name, number, change)
 
 
 def plant_fused(place: str, value: float) -> None:
-    """The same where compiled kernels collect and learn: in what they are handed, and in the sums they go on with."""
+    """Make the value appear in the sixth iteration where compiled kernels collect and learn.
+
+    It is written into the arrays that the kernels get, and into the sums with which they continue.
+    """
 
     def observation(collect: Call, play: Play, agent: Agent, steps: int) -> None:
         assert isinstance(agent.collector.obs, Tensor)
@@ -136,29 +139,29 @@ def plant_fused(place: str, value: float) -> None:
 
     def weights(collect: Call, play: Play, agent: Agent, steps: int) -> None:
         first = next(agent.policy.parameters()).detach()
-        first[(0,) * first.dim()] = value  # before: they are fetched once an iteration, and given back at its end
+        first[(0,) * first.dim()] = value  # before it: kernels copy the weights at the start of an iteration
         collect(play, agent, steps)
 
     def loss(learn: Call, socket: RolloutLearn | ReplayLearn, *arguments: object) -> None:
-        socket.bound.frame.held["sums"][0] = value  # of the policy's loss
+        socket.bound.frame.held["sums"][0] = value  # the sum of the policy's loss
         learn(socket, *arguments)
 
     def gradient(learn: Call, socket: RolloutLearn | ReplayLearn, *arguments: object) -> None:
         socket.bound.frame.held["partial"][0] = value
         learn(socket, *arguments)
 
-    found = {"observation": observation, "action": action, "reward": reward, "weights": weights}
-    if place in found:
+    changes = {"observation": observation, "action": action, "reward": reward, "weights": weights}
+    if place in changes:
         for play in PLAYS:
-            at_call(play, "collect", 6, found[place])
+            at_call(play, "collect", 6, changes[place])
     else:
         for learn in LEARNS:
             at_call(learn, "learn", 6, {"loss": loss, "gradient": gradient}[place])
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
     tally = Tally()
-    for agent, place, name in evenly(ROUND, counts["runs"]):
+    for agent, place, name in evenly(TRIALS, counts["runs"]):
         problem = judged(AGENTS[agent][0], place, VALUES[name], folder / f"{tally.total}")
         tally.add(f"{agent}, {name} in {place}", problem)
     lines = [
@@ -170,13 +173,14 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
-    planted = plant_fused if "engine=fused_cpu" in words else plant
-    ended = finish(words, root, lambda: planted(place, value))
+    """Train with the value planted at this place, then resume; return what is wrong, "" if nothing is."""
+    plant_fault = plant_fused if "engine=fused_cpu" in words else plant
+    ended = finish(words, root, lambda: plant_fault(place, value))
     said = ended.said.strip()
     if ended.code != 1 or not refused_in_a_line(said):
         return f"exit code {ended.code}: {said[-500:]}"
-    whose = f"environment {WORLD} " in said or f"environment {WORLD}:" in said
-    if place not in said or (place in ("observation", "action", "reward") and not whose):
+    is_named = f"environment {WORLD} " in said or f"environment {WORLD}:" in said
+    if place not in said or (place in ("observation", "action", "reward") and not is_named):
         return f"not named: {said}"
     run = last_run(root)
     if run is None or faults(run):
@@ -185,5 +189,5 @@ def judged(words: tuple[str, ...], place: str, value: float, root: Path) -> str:
         state = read_checkpoint(run.checkpoints / f"{stem}.ckpt")
         if not all(value.isfinite().all() for value in state["state_dict"].values() if value.is_floating_point()):
             return f"{stem} is poisoned"
-    again = finish(["--resume", "@last", "-q"], root)
-    return "" if again.code == 0 else f"resume ended with {again.code}: {again.said[-300:]}"
+    resume = finish(["--resume", "@last", "-q"], root)
+    return "" if resume.code == 0 else f"resume ended with {resume.code}: {resume.said[-300:]}"

@@ -1,9 +1,9 @@
-"""`--pause-at` at random steps, then on: does the run end in the bits of the one that never paused, rows included?
+"""Pauses trainings at random steps (`--pause-at`) and continues them: they must end in the bits of one never paused.
 
     python -m lab.faults pauses --trials 200
 
-PPO, DQN and SAC in turn, each paused once, twice or three times at steps drawn at random; every other time the run goes
-on by `--resume`, else by the same command with `--group`.
+PPO, DQN and SAC in turn, each paused once, twice or three times at steps drawn at random. Every other run is
+continued by `--resume`, the others by the same command with `--group`. Rows of metrics.csv must be equal, too.
 """
 
 import os
@@ -22,14 +22,14 @@ import torch
 from lab.faults.rig import (
     REPLAY,
     TINY,
+    Report,
     Tally,
-    Told,
-    amounts_to,
+    comparable,
     finish,
+    last_of_each_key,
     last_run,
-    last_words,
     state_of,
-    straight,
+    undisturbed,
     wait_until,
 )
 from stride.agents.engines.choice import build_agent
@@ -43,12 +43,12 @@ from stride.utils.places import PROJECT
 OTHERS = ("prioritised", "n_step", "buffer_size")
 SAC = ("Pendulum-v1:sac", *(word for word in REPLAY[1:] if not word.startswith(OTHERS)), "buffer_size=1500")
 AGENTS = {"PPO": TINY, "DQN": REPLAY, "SAC": SAC}
-LAST = 1280 - 64  # env steps; whoever pauses later is through
-SAME = ("rows", "increasing", "links", "report")  # an epoch that a pause saved may lie beside the others
+LAST = 1280 - 64  # env steps; a later pause comes after the end
+SAME = ("rows", "increasing", "links", "report")  # not the files: a pause may save one more checkpoint
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    wanted = {name: whole(words, folder / name) for name, words in AGENTS.items()}
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    wanted = {name: undisturbed_outcome(words, folder / name) for name, words in AGENTS.items()}
     tallies, pauses = {name: Tally() for name in AGENTS}, dict.fromkeys(AGENTS, 0)
     for number in range(counts["trials"]):
         name = list(AGENTS)[number % len(AGENTS)]
@@ -64,34 +64,35 @@ def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def differing(ended: dict[str, object], wanted: dict[str, object]) -> str:
+    """Return which results of a run (as `outcome` returns them) differ; "" if none does."""
     other = [key for key in ended if ended[key] != wanted[key]]
     return f"{', '.join(other)} differ from an undisturbed run" if other else ""
 
 
-def whole(words: tuple[str, ...], root: Path) -> dict[str, object]:
-    straight(words, root)
+def undisturbed_outcome(words: tuple[str, ...], root: Path) -> dict[str, object]:
+    undisturbed(words, root)
     return outcome(root)
 
 
 def paused(words: tuple[str, ...], steps: list[int], root: Path, by_group: bool) -> tuple[str, int]:
-    """Train with these pauses; what went wrong, and how many there were (two in one iteration are one)."""
-    before, group, stops = words, ("--group", "g") if by_group else (), 0
+    """Train with these pauses; return what went wrong, and the number of pauses (two in one iteration are one)."""
+    command, group, stops = words, ("--group", "g") if by_group else (), 0
     for step in steps:
-        ended = finish((*before, *group, "--pause-at", str(step)), root)
-        stood = ended.code == 0 and "result=paused" in ended.said
-        if not stood and "is too low" not in ended.said:
+        ended = finish((*command, *group, "--pause-at", str(step)), root)
+        is_paused = ended.code == 0 and "result=paused" in ended.said
+        if not is_paused and "is too low" not in ended.said:
             return f"--pause-at {step} ended with {ended.code}: {ended.said[-300:]}", stops
-        stops += stood
+        stops += is_paused
         if not by_group:
-            before = ("--resume", found(root).id, "-q")
-    ended = finish((*before, *group), root)
+            command = ("--resume", only_run(root).id, "-q")
+    ended = finish((*command, *group), root)
     return "" if ended.code == 0 else f"the rest ended with {ended.code}: {ended.said[-300:]}", stops
 
 
 def outcome(root: Path) -> dict[str, object]:
-    """What a finished run amounts to, whichever checkpoint wrote which rows of its replay memory."""
-    run = found(root)
-    state, amount = state_of(run), amounts_to(run)
+    """Return a finished run in comparable form, whichever checkpoint wrote which rows of its replay memory."""
+    run = only_run(root)
+    state, amount = state_of(run), comparable(run)
     parts = state["stride"]["parts"]  # type: ignore[index]
     if parts["memory"].get("segments"):
         parts["memory"]["segments"] = remembered(run, parts["memory"])
@@ -99,6 +100,7 @@ def outcome(root: Path) -> dict[str, object]:
 
 
 def remembered(run: RunDir, state: dict[str, object]) -> list[torch.Tensor]:
+    """Load a replay memory from its segments, and return its columns."""
     config = from_plain(run.facts()["config"])
     memory = build_agent(config, make_envs(config, config.n_envs)).memory
     memory.save_in(run.checkpoints / checkpoint_set.SEGMENTS)
@@ -106,34 +108,34 @@ def remembered(run: RunDir, state: dict[str, object]) -> list[torch.Tensor]:
     return memory.columns_written()
 
 
-def found(root: Path) -> RunDir:
+def only_run(root: Path) -> RunDir:
     run = last_run(root)
     assert run is not None
     return run
 
 
 CHANGED = ("max_timesteps=300000", "checkpoint_freq_epochs=10", "log_freq_epochs=10", "eval_freq_epochs=500")
-WORDS = last_words((*TINY, *CHANGED))
+WORDS = last_of_each_key((*TINY, *CHANGED))
 PATIENCE = 120.0  # seconds
-LEFT_AFTER = 10.0  # seconds after which nothing of a dead node may run
+LEFT_AFTER = 10.0  # seconds after which no process of a dead node may run
 
 
-def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    """A node of a Ray cluster dies while a run trains on it: does the run end on another as if nothing had happened?
+def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    """Kill a node of a Ray cluster while a run trains on it: the run must end on another as if nothing had happened.
 
     A real cluster on this machine: a head without CPUs and two nodes of one CPU. `train.py --on ray` trains a run; the
-    raylet of the node that has it is killed by SIGKILL, every other time while a checkpoint is written, and a new node
-    comes in its place. The bits at the end must be those of an undisturbed run; also reported are the seconds until
+    raylet of its node is killed by SIGKILL, every other time while a checkpoint is written, and a new node takes
+    its place. The bits at the end must be those of an undisturbed run; also reported are the seconds until
     another process had the run, and whether anything of the dead node was left after 10 seconds.
     """
-    wanted, tally, seconds, left = whole(WORDS, folder / "whole"), Tally(), list[float](), 0
+    wanted, tally, seconds, left = undisturbed_outcome(WORDS, folder / "whole"), Tally(), list[float](), 0
     with cluster() as made:
         for number in range(counts["kills"]):
             root = folder / f"trial {number}"
             try:
-                problem, spent, lives = trial(made, draw.uniform(0.0, 1.0), number % 2 == 1, root, wanted)
+                problem, spent, is_alive = trial(made, draw.uniform(0.0, 1.0), number % 2 == 1, root, wanted)
                 seconds.append(spent)
-                left += lives
+                left += is_alive
             except AssertionError as error:
                 problem = f"{error}: {(root / 'log').read_text()[-600:]}"
             tally.add(f"kill {number}", problem)
@@ -147,11 +149,17 @@ def nodes(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def trial(made: Any, wait: float, in_save: bool, root: Path, wanted: dict[str, object]) -> tuple[str, float, bool]:
-    """Begin a run, kill its node, see it end: what is wrong, seconds until it went on, whether its process lives on."""
+    """Start a run, kill its node after `wait` seconds (or in the next save), and wait for the end.
+
+    Return what is wrong, the seconds until the run was continued, and whether its first process still exists.
+    """
     root.mkdir(parents=True)
     os.environ["STRIDE_RUNS"] = str(root)
     command = [sys.executable, str(PROJECT / "train.py"), *WORDS, "--on", "ray"]
-    with (root / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=PROJECT) as led:
+    with (
+        (root / "log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, cwd=PROJECT) as process,
+    ):
         try:
             wait_until(lambda: (run := last_run(root)) and (run.checkpoints / "last.ckpt").exists())
             run = last_run(root)
@@ -161,18 +169,18 @@ def trial(made: Any, wait: float, in_save: bool, root: Path, wanted: dict[str, o
             assert owner, "it ended before its node was killed"
             if in_save:
                 wait_until(lambda: any(name.startswith(".") for name in os.listdir(run.checkpoints)), pause=0.0)
-            node = next(each for each in made.worker_nodes if raylet_of(each) in ancestors(owner))
+            node = next(node for node in made.worker_nodes if raylet_of(node) in ancestors(owner))
             killed = time.monotonic()
             made.remove_node(node, allow_graceful=False)
             made.add_node(num_cpus=1)
-            wait_until(lambda: trainer_of(run.path) not in (0, owner) or led.poll() is not None)
-            assert led.poll() is None, "it ended as its node was killed, so nothing could continue it"
+            wait_until(lambda: trainer_of(run.path) not in (0, owner) or process.poll() is not None)
+            assert process.poll() is None, "it ended as its node was killed, so nothing could continue it"
             resumed = time.monotonic() - killed
             while (left := Path(f"/proc/{owner}").exists()) and time.monotonic() < killed + LEFT_AFTER:
                 time.sleep(0.02)
-            code = led.wait(PATIENCE)
+            code = process.wait(PATIENCE)
         finally:
-            led.kill()
+            process.kill()
     runs = sum(path.is_dir() and not path.is_symlink() and "CartPole" in path.name for path in root.iterdir())
     ended = f"exit code {code}: {(root / 'log').read_text()[-300:]}" if code else f"{runs} runs" if runs != 1 else ""
     return ended or differing(outcome(root), wanted), resumed, left
@@ -180,21 +188,22 @@ def trial(made: Any, wait: float, in_save: bool, root: Path, wanted: dict[str, o
 
 @contextmanager
 def cluster() -> Iterator[Any]:
+    """Run a Ray cluster of two nodes on this machine inside the block."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1"}
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    ray_cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(2):
-        made.add_node(num_cpus=1)
-    os.environ["RAY_ADDRESS"] = made.address
+        ray_cluster.add_node(num_cpus=1)
+    os.environ["RAY_ADDRESS"] = ray_cluster.address
     try:
-        yield made
+        yield ray_cluster
     finally:
-        made.shutdown()
+        ray_cluster.shutdown()
 
 
 def trainer_of(path: Path) -> int:
-    """The process that trains a run, 0 for nobody."""
+    """Return the id of the process that trains a run; 0 if none does."""
     return int((run_lock.owner(path) or {}).get("pid", 0))
 
 
@@ -204,9 +213,9 @@ def raylet_of(node: Any) -> int:
 
 
 def ancestors(pid: int) -> list[int]:
-    """The process and those that it descends from."""
-    found = []
+    """Return a process and its ancestors, the nearest first."""
+    pids = []
     while pid > 1:
-        found.append(pid)
+        pids.append(pid)
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return found
+    return pids

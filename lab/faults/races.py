@@ -1,4 +1,4 @@
-"""Many at once: one id, one lock, one link, one folder.
+"""Starts many processes at once that want the same run id, lock, link or folder: exactly one may get it.
 
 python -m lab.faults races --processes 100 --lookups 100000 --trainings 6
 """
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from lab.faults import rig
-from lab.faults.record import Told
+from lab.faults.record import Report
 from stride.runstore import run_dir, run_lock
 from stride.runstore.run_dir import RunDir, list_runs
 from stride.runstore.run_files import write_json
@@ -21,37 +21,40 @@ from stride.runstore.run_lock import LOST_EXIT_CODE, RunInTrainingError, identit
 from stride.utils.durable_file import relink
 
 
-def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
+def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
     os.environ["STRIDE_RUNS"] = str(folder / "ids")
     processes, lookups, trainings = counts.values()
     same_id, same_lock = one_id(processes, folder), one_lock(processes, folder)
-    return rig.together(same_id, same_lock, one_link(lookups, folder), one_folder(trainings, folder))
+    return rig.joined(same_id, same_lock, one_link(lookups, folder), one_folder(trainings, folder))
 
 
 def at_once(number: int, work: Callable[[int], str], folder: Path) -> list[str]:
-    """What `number` processes that begin in the same instant answer."""
+    """Run `work(i)` in `number` processes that start in the same instant; return their results.
+
+    Each process writes its result into a file of `folder`; if there is none, the result is "died".
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    moment = time.time() + 0.5
+    start = time.time() + 0.5
 
-    def begin(place: int) -> None:
-        while time.time() < moment:
+    def begin(index: int) -> None:
+        while time.time() < start:
             time.sleep(0.001)
-        (folder / str(place)).write_text(work(place))
+        (folder / str(index)).write_text(work(index))
 
-    for pid in [rig.forked(partial(begin, place)) for place in range(number)]:
+    for pid in [rig.forked(partial(begin, index)) for index in range(number)]:
         os.waitpid(pid, 0)
-    return [path.read_text() if (path := folder / str(place)).exists() else "died" for place in range(number)]
+    return [path.read_text() if (path := folder / str(index)).exists() else "died" for index in range(number)]
 
 
 def one_id(number: int, folder: Path) -> tuple[str, bool]:
-    """All want the same id at first: the same second, the same four letters."""
+    """Create a run in many processes whose clock and random letters are equal, so that all first try the same id."""
 
-    def create(place: int) -> str:
+    def create(index: int) -> str:
         letters = iter("aaaa")
         choice, second = run_dir.secrets.choice, "20260101-000000"
         rig.plant(run_dir.secrets, "choice", lambda options: next(letters, "") or choice(options))
         rig.plant(run_dir.time, "strftime", lambda form: second)
-        return RunDir.create("CartPole-v1", "ppo", 1, {"place": place}).id
+        return RunDir.create("CartPole-v1", "ppo", 1, {"place": index}).id
 
     ids = at_once(number, create, folder / "created")
     owners = [json.loads((folder / "ids" / name / "config.json").read_text())["place"] for name in ids]
@@ -59,11 +62,14 @@ def one_id(number: int, folder: Path) -> tuple[str, bool]:
     first = sum(name.endswith("-aaaa") for name in ids)
     litter = rig.leftovers(folder / "ids")
     line = f"{number} processes ask for one run id: {len(set(ids))} folders, {first} with just that id, each with the "
-    return f"{line}config.json of its own process; {len(litter)} files left over", whole and first == 1 and not litter
+    return (
+        f"{line}config.json of its own process; {len(litter)} files left over",
+        whole and first == 1 and not litter,
+    )
 
 
 def one_lock(number: int, folder: Path) -> tuple[str, bool]:
-    """The lock of a process that died stands there; all take it over at once."""
+    """Take over the lock of a dead process in many processes at once."""
     target = folder / "claimed"
     target.mkdir()
     (target / ".lock").write_text(json.dumps({**identity(os.getpid()), "started": 1}))
@@ -71,8 +77,8 @@ def one_lock(number: int, folder: Path) -> tuple[str, bool]:
     def claim(place: int) -> str:
         try:
             with locked(target):
-                patience = time.monotonic() + 60  # until all others have asked
-                while len(list((folder / "claims").iterdir())) < number - 1 and time.monotonic() < patience:
+                deadline = time.monotonic() + 60  # until all others have asked
+                while len(list((folder / "claims").iterdir())) < number - 1 and time.monotonic() < deadline:
                     time.sleep(0.05)
                 return "owner"
         except RunInTrainingError:
@@ -85,7 +91,7 @@ def one_lock(number: int, folder: Path) -> tuple[str, bool]:
 
 
 def one_link(lookups: int, folder: Path) -> tuple[str, bool]:
-    """Two writers point @last at one run and another without pause while it is looked up."""
+    """Look up @last while two processes change it without pause."""
     names = [run.id for run in list_runs()[:2]]
     root = folder / "ids"
 
@@ -109,7 +115,7 @@ def one_link(lookups: int, folder: Path) -> tuple[str, bool]:
 
 
 def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
-    """Whole trainings begun at once under one root, and one more that wants to resume a run in training."""
+    """Start trainings at once under one root, and try to resume one of them while it trains."""
     root = folder / "trained"
     root.mkdir()
     children = [rig.start((*rig.TINY, f"seed={place}"), root) for place in range(trainings)]
@@ -130,34 +136,34 @@ def one_folder(trainings: int, folder: Path) -> tuple[str, bool]:
     return f"{line}checkpoints; an attempt to resume one that was running was refused", good
 
 
-SHORT = "1.5"  # seconds of a lease
-LONG = rig.last_words((*rig.TINY, "max_timesteps=6400"))
+SHORT = "1.5"  # seconds of a lease, for $STRIDE_LEASE
+LONG = rig.last_of_each_key((*rig.TINY, "max_timesteps=6400"))
 
 
 def elsewhere(name: str, boot: str) -> Callable[[], None]:
-    """Has this process be one of another machine."""
+    """Return a `prepare` that makes a process look as if it ran on another machine (other boot id and host name)."""
 
     def prepare() -> None:
         os.environ["STRIDE_LEASE"] = SHORT
         here = run_lock._location()
         there = {**here, "boot": boot, "host": name}
         rig.plant(run_lock, "_location", lambda: there)
-        known = run_lock.identity
+        real_identity = run_lock.identity
 
         def identity(pid: int) -> dict[str, object]:
-            return {**found, "boot": boot} if (found := known(pid)) else {}
+            return {**process_facts, "boot": boot} if (process_facts := real_identity(pid)) else {}
 
         rig.plant(run_lock, "identity", identity)
 
     return prepare
 
 
-def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
-    """Two machines, one folder of runs: is there ever more than one who writes, does one who was given up find out?
+def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
+    """Use one folder of runs from two machines: only one may write, and one that lost its lock must notice it.
 
     The second machine is a process of this one with another boot id and another name; its clock may be hours off. In a
-    race both want one run whose owner, on a third machine, was heard of long ago. A stale owner is a training that is
-    halted for longer than its lease, while the other machine goes on with the run; then it is let go on.
+    race both want a run whose owner, on a third machine, has not renewed its lock for long. A stale owner is a training
+    that is suspended for longer than its lease, while the other machine continues the run; then it is continued.
     """
     os.environ["STRIDE_LEASE"] = SHORT
     two, left = races(counts["races"], draw, folder / "races")
@@ -175,6 +181,7 @@ def hosts(counts: dict[str, int], draw: random.Random, folder: Path) -> Told:
 
 
 def races(number: int, draw: random.Random, folder: Path) -> tuple[int, int]:
+    """Return how often both machines had the lock at one time, and how many locks were left over."""
     both = left = 0
     for trial in range(number):
         target = folder / f"run {trial}"
@@ -186,7 +193,7 @@ def races(number: int, draw: random.Random, folder: Path) -> tuple[int, int]:
 
         def claim(place: int, target: Path = target) -> str:
             elsewhere(f"machine {place}", f"boot {place}")()
-            if place:  # hours off
+            if place:  # its clock is decades behind
                 rig.plant(run_lock.time, "time", lambda: 0.0)
             try:
                 with locked(target):
@@ -196,16 +203,17 @@ def races(number: int, draw: random.Random, folder: Path) -> tuple[int, int]:
             except RunInTrainingError:
                 return ""
 
-        # who comes when the other is done may have it, too: what counts is whether both had it at one time
-        spans = sorted(tuple(map(float, each.split())) for each in at_once(2, claim, folder / f"{trial}") if each)
+        # both may have it, one after the other: a fault is only if their times overlap
+        spans = sorted(tuple(map(float, span.split())) for span in at_once(2, claim, folder / f"{trial}") if span)
         both += len(spans) != 1 and not (len(spans) == 2 and spans[0][1] <= spans[1][0])
         left += lock.exists()
     return both, left
 
 
 def stale(number: int, root: Path) -> str:
+    """Suspend a training until another machine has finished its run; return what is wrong afterwards."""
     words, shared = (*LONG, f"seed={number}"), root / "shared"
-    wanted = rig.amounts_to(rig.straight(words, root / "straight"))
+    wanted = rig.comparable(rig.undisturbed(words, root / "straight"))
     child = rig.start(words, shared, elsewhere("cut off", "boot a"))
     saved = lambda: (run := rig.last_run(shared)) and (run.checkpoints / "last.ckpt").exists()  # noqa: E731
     rig.wait_until(lambda: not child.lives() or saved())
@@ -215,17 +223,17 @@ def stale(number: int, root: Path) -> str:
     os.kill(child.pid, signal.SIGSTOP)
     time.sleep(1.2 * float(SHORT))
     other = rig.finish(("--resume", run.id, "-q"), shared, elsewhere("other", "boot b"))
-    before = written(run)
+    files_before = written(run)
     os.kill(child.pid, signal.SIGCONT)
     ended = child.wait()
     if other.code or ended.code != LOST_EXIT_CODE or "now belongs to another process" not in ended.said:
         return f"the other ended with {other.code}, the halted one with {ended.code}: {ended.said[-300:]}"
-    if written(run) != before:
-        return f"the halted one wrote {sorted(written(run).items() ^ before.items())[:4]}"
-    return rig.unlike(run, {name: wanted[name] for name in ("state", "rows")})
+    if written(run) != files_before:
+        return f"the halted one wrote {sorted(written(run).items() ^ files_before.items())[:4]}"
+    return rig.difference(run, {name: wanted[name] for name in ("state", "rows")})
 
 
 def written(run: RunDir) -> dict[str, tuple[int, int]]:
-    """Size and time of what tells of a run; run.log may say that the lock was lost."""
+    """Return path -> (size, time) of a run's files, without those that may change after the lock is lost."""
     paths = [path for path in run.path.rglob("*") if path.is_file() and path.name not in ("run.log", "metrics.mmap")]
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}

@@ -1,9 +1,9 @@
-"""Does a tracker slow a training, or change a number of it? With servers that answer, stall, drop and fail.
+"""Tests that a tracker neither slows a training nor changes its numbers, with servers that answer, stall, drop or fail.
 
     python -m lab.faults trackers --pairs 5 --steps 400000
 
-Trainings in this process, without and with a tracker: all of metrics.csv that is not of time must be the same, and the
-processor's time of the tracker's own thread and of the calls that bring it news is told beside the training's.
+Trainings run in this process, without and with a tracker. All of metrics.csv except times must be equal. The processor
+time of the tracker's own thread and of the calls to it is reported as a part of the training's time.
 """
 
 import json
@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Literal, NamedTuple, get_args
 
-from lab.faults.record import Told
+from lab.faults.record import Report
 from stride.commands import train
 from stride.config.metrics import load_metrics
 from stride.report.trackers.async_tracker import AsyncTracker
@@ -29,20 +29,21 @@ from stride.runstore.metrics_table import read_csv
 from stride.runstore.run_dir import RunDir
 
 Mode = Literal["answers", "stalls", "drops", "fails"]
-KEY = "0" * 40  # what the client takes for a key
-FOREVER = 3600.0
+KEY = "0" * 40  # has the form of an API key
+FOREVER = 3600.0  # seconds
+# the name of a GraphQL operation, such as "mutation UpsertBucket("
 OPERATION = re.compile(r"\b(?:query|mutation)\s+(\w+)")
 
 
 class WandbServer(ThreadingHTTPServer):
-    """`mode` may be changed at any time."""
+    """A local server with the part of W&B's interface that its client uses; `mode` may be changed at any time."""
 
     daemon_threads = True
 
     def __init__(self, mode: Mode) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.mode = mode
-        self.asked: list[str] = []  # What was called: names of GraphQL's operations, and paths.
+        self.asked: list[str] = []  # requests: names of GraphQL operations, and paths
         self.rows: list[dict[str, Any]] = []
         self.views: dict[str, dict[str, Any]] = {}
         self.runs: list[str] = []
@@ -52,9 +53,10 @@ class WandbServer(ThreadingHTTPServer):
         return {"WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}", "WANDB_API_KEY": KEY}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is none of our business."""
+        """Ignore clients that close the connection."""
 
     def answer(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the "data" of the answer to a GraphQL operation, and store what it wrote."""
         project = {"id": "UA==", "name": variables.get("project") or "p", "entity": {"id": "RQ==", "name": "me"}}
         if operation == "UpsertBucket":
             self.runs.append(str(variables.get("name")))
@@ -62,14 +64,14 @@ class WandbServer(ThreadingHTTPServer):
             bucket |= {"project": project, "historyLineCount": 0, "config": variables.get("config"), "sweepName": None}
             return {"upsertBucket": {"bucket": bucket, "inserted": True}}
         if operation == "UpsertView2":
-            known = variables.get("id") or f"view{len(self.views)}"
-            inserted = known not in self.views
-            self.views[known] = variables
-            return {"upsertView": {"view": {"id": known, "name": variables["name"]}, "inserted": inserted}}
+            view_id = variables.get("id") or f"view{len(self.views)}"
+            inserted = view_id not in self.views
+            self.views[view_id] = variables
+            return {"upsertView": {"view": {"id": view_id, "name": variables["name"]}, "inserted": inserted}}
         if operation == "View":
-            found = [{"node": {**view, "id": known}} for known, view in self.views.items()
-                     if view["name"] == variables["viewName"]]  # fmt: skip
-            return {"project": {"allViews": {"edges": found}}}
+            edges = [{"node": {**fields, "id": view_id}} for view_id, fields in self.views.items()
+                     if fields["name"] == variables["viewName"]]  # fmt: skip
+            return {"project": {"allViews": {"edges": edges}}}
         if operation == "CreateRunFiles":
             return {"createRunFiles": {"runID": "QQ==", "uploadHeaders": [], "files": []}}
         viewer = {"id": "VQ==", "entity": "me", "username": "me", "email": "me@localhost", "flags": "{}"}
@@ -100,16 +102,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _heard(self, body: bytes) -> dict[str, Any]:
         server = self.server
-        told = json.loads(body) if body[:1] == b"{" else {}
+        message = json.loads(body) if body[:1] == b"{" else {}
         if not self.path.endswith("/graphql"):
             server.asked.append(self.path)
-            lines = told.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
+            lines = message.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
             server.rows += [json.loads(line) for line in lines]
             return {"exitcode": None, "limits": {}}
-        found = OPERATION.search(told.get("query", ""))
-        operation = found[1] if found else ""
+        match = OPERATION.search(message.get("query", ""))
+        operation = match[1] if match else ""
         server.asked.append(operation)
-        return {"data": server.answer(operation, told.get("variables") or {})}
+        return {"data": server.answer(operation, message.get("variables") or {})}
 
     def _reply(self, code: int, answer: dict[str, Any]) -> None:
         data = json.dumps(answer).encode()
@@ -120,11 +122,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing on the terminal."""
+        """Print nothing."""
 
 
 @contextmanager
 def serving(mode: Mode = "answers") -> Iterator[WandbServer]:
+    """Run a server inside the block."""
     with WandbServer(mode) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -133,79 +136,82 @@ def serving(mode: Mode = "answers") -> Iterator[WandbServer]:
 
 WORDS = ("CartPole-v1:ppo", "-q", "eval_freq_epochs=null", "early_stop_on_eval_threshold=false", "test_episodes=0")
 SERVERS = get_args(Mode)
-MOST = 0.02  # of a training's time
-LONG = 5.0  # seconds from which on a training is judged by it
+MAX_SHARE = 0.02  # of a training's time
+LONG = 5.0  # seconds; in shorter trainings the share is not judged
 CALLS = ("begin", "row", "media", "alert", "end", "_deliver")
 
 
 class Trained(NamedTuple):
-    seconds: float  # of the command, from its first word to its last
-    taken: float  # of those, the processor's in calls and thread of the tracker
-    rows: list[dict[str, float]]  # without what tells of time
+    """A training with a tracker."""
+
+    seconds: float  # of the whole command
+    taken: float  # processor seconds in calls and thread of the tracker
+    rows: list[dict[str, float]]  # of metrics.csv, without times
 
 
-def run(counts: dict[str, int], draws: random.Random, folder: Path) -> Told:
+def run(counts: dict[str, int], draws: random.Random, folder: Path) -> Report:
     os.environ["STRIDE_RUNS"] = str(folder / "runs")
     os.environ["TRACKIO_DIR"] = str(folder / "trackio")
     plain = trained("csv", counts["steps"])
     lines, good = [], True
-    for tracker, mode in ways():
+    for tracker, mode in tracker_modes():
         with serving(mode or "answers") as server:
             os.environ.update(server.variables)
-            each = [trained(tracker, counts["steps"]) for _ in range(counts["pairs"])]
-        same = all(told.rows == plain.rows for told in each)
-        taken = statistics.median(told.taken / told.seconds for told in each)
-        # of a short training what a tracker does once is more
-        good = good and same and (taken < MOST or min(told.seconds for told in each) < LONG)
-        what = f"{TITLES[tracker]}{f', a server that {mode}' if mode else ''}"
+            runs = [trained(tracker, counts["steps"]) for _ in range(counts["pairs"])]
+        same = all(run.rows == plain.rows for run in runs)
+        share = statistics.median(run.taken / run.seconds for run in runs)
+        # in a short training, what a tracker does once is a larger share
+        good = good and same and (share < MAX_SHARE or min(run.seconds for run in runs) < LONG)
+        title = f"{TITLES[tracker]}{f', a server that {mode}' if mode else ''}"
         words = "every number is the same" if same else "NUMBERS DIFFER"
-        lines.append(f"{what}: **{100 * taken:.2f} %** of the training's time was in its thread and calls; {words}")
+        lines.append(f"{title}: **{100 * share:.2f} %** of the training's time was in its thread and calls; {words}")
         print(lines[-1], flush=True)
     return lines, good
 
 
-def ways() -> Iterator[tuple[str, Mode | None]]:
-    """Each tracker that is installed, W&B with each server."""
+def tracker_modes() -> Iterator[tuple[str, Mode | None]]:
+    """Yield (tracker, mode of the server) for each installed tracker; None if it needs no server."""
     for name in TITLES:
         if is_installed(name):
             yield from ((name, mode) for mode in (SERVERS if name == "wandb" else (None,)))
 
 
 def trained(logger: str, steps: int) -> Trained:
-    began = time.perf_counter()
+    """Train with this tracker in this process."""
+    started = time.perf_counter()
     with clocked(AsyncTracker, CALLS) as taken:
         code = train.command([*WORDS, f"max_timesteps={steps}", f"logger={logger}"])
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if code:
         raise RuntimeError(f"a training with logger={logger} ended with {code}")
-    wall = {name for name, metric in load_metrics().items() if metric.wall_time}
-    rows = [{name: row[name] for name in row.keys() - wall} for row in read_csv(RunDir.find("@last").metrics_csv)]
+    times = {name for name, metric in load_metrics().items() if metric.wall_time}
+    rows = [{name: row[name] for name in row.keys() - times} for row in read_csv(RunDir.find("@last").metrics_csv)]
     return Trained(seconds, sum(taken), rows)
 
 
 @contextmanager
 def clocked(owner: type, names: Sequence[str]) -> Iterator[list[float]]:
-    """Seconds of the processor in every call of these methods, for as long as a block lasts.
+    """Measure every call of these methods inside the block; yield a list that gets the seconds of each call.
 
-    By the processor's time of the thread, as others may keep the machine busy.
+    It is the processor time of the calling thread, because other processes may keep the machine busy.
     """
-    taken: list[float] = []
-    own = {name: getattr(owner, name) for name in names}
+    seconds: list[float] = []
+    methods = {name: getattr(owner, name) for name in names}
 
     def timed(method: Callable[..., None]) -> Callable[..., None]:
-        def call(*told: object) -> None:
-            began = time.thread_time()
+        def call(*arguments: object) -> None:
+            started = time.thread_time()
             try:
-                method(*told)
+                method(*arguments)
             finally:
-                taken.append(time.thread_time() - began)
+                seconds.append(time.thread_time() - started)
 
         return call
 
     try:
-        for name, method in own.items():
+        for name, method in methods.items():
             setattr(owner, name, timed(method))
-        yield taken
+        yield seconds
     finally:
-        for name, method in own.items():
+        for name, method in methods.items():
             setattr(owner, name, method)

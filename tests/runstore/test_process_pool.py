@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.faults.rig import TINY, amounts_to, state_of
+from lab.faults.rig import TINY, comparable, state_of
 from stride.commands.plain_tree import fingerprint
 from stride.runstore.many.nursery import LOST
 from stride.runstore.many.process_pool import run_all
@@ -132,7 +132,7 @@ def test_a_forked_training_has_the_bits_of_a_fresh_process(tmp_path, monkeypatch
             subprocess.run([*train, *TINY, *more], check=True, capture_output=True)
         runs = sorted(list_runs(), key=lambda run: run.facts()["seed"])
         keys = ("rows", "increasing", "links", "report")
-        ends.append([(fingerprint(state_of(run)), {key: amounts_to(run)[key] for key in keys}) for run in runs])
+        ends.append([(fingerprint(state_of(run)), {key: comparable(run)[key] for key in keys}) for run in runs])
     assert len(ends[0]) == 2 and ends[0] == ends[1] and ends[0][0] != ends[0][1]
 
 

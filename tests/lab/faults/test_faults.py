@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.faults import fuzz, record
-from lab.faults.__main__ import SCENARIOS, found
+from lab.faults.__main__ import SCENARIOS, scenario_function
 from lab.faults.fuzz import Watch
 from lab.faults.rig import start
 
@@ -47,7 +47,7 @@ BY_HAND = ("circumstances", "nodes", "signals", "trackers")
 
 def test_each_fault_has_its_counts_and_says_what_it_plants():
     assert [*COUNTS] == [*SCENARIOS] == sorted(SCENARIOS)
-    assert all(callable(plants) and about for plants, about in map(found, SCENARIOS))
+    assert all(callable(plants) and about for plants, about in map(scenario_function, SCENARIOS))
 
 
 def called(name: str, words: list[str]) -> int:
