@@ -1,6 +1,6 @@
-"""States that MinAtar's compiled games can be in, by chance: for lab.parity and the tests of their GPU versions.
+"""Draws random states of the compiled MinAtar games, for lab.parity and the tests of their GPU versions.
 
-Not all of them can be reached by playing, but each is one that the package can be put into.
+Not all of them can be reached by playing, but the package's game can be set to each.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from stride.envs_fast.minatar import asterix, breakout, freeway, lists, seaquest
 from stride.envs_fast.minatar.game import ALL_ACTIONS, BEFORE, EDGE, SIDE
 
 Fill = Callable[[np.ndarray, np.random.Generator], None]
-RARE = 0.2  # the fraction of numbers that are the lowest they can be: where a timer has run out, a wall is gone
+AT_LOWEST = 0.2  # fraction of numbers set to their lowest value: a timer has ended, a wall is gone
 
 
 def random_states(env_id: str, number: int, rng: np.random.Generator) -> np.ndarray:
-    """int32 [state_size, number] of the game of an id such as MinAtar/Breakout-v1."""
+    """Return random states, int32 [state_size, number], of a game such as MinAtar/Breakout-v1."""
     rows, fill = GAMES[env_id.removeprefix("MinAtar/").rpartition("-")[0]]
     states = np.zeros((rows, number), np.int32)
     states[BEFORE] = rng.integers(0, ALL_ACTIONS, number)
@@ -24,14 +24,14 @@ def random_states(env_id: str, number: int, rng: np.random.Generator) -> np.ndar
 
 
 def _draw(states: np.ndarray, rng: np.random.Generator, ranges: dict[int, tuple[int, int]]) -> None:
-    """Fill rows with whole numbers in [low, high)."""
+    """Fill rows of the states with whole numbers in [low, high); `ranges` is row -> (low, high)."""
     for row, (low, high) in ranges.items():
         drawn = rng.integers(low, high, states.shape[1])
-        states[row] = np.where(rng.random(states.shape[1]) < RARE, low, drawn)
+        states[row] = np.where(rng.random(states.shape[1]) < AT_LOWEST, low, drawn)
 
 
 def _few_bits(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of so many bits, of which about one in eight is set."""
+    """Return numbers of so many bits, of which about one in eight is set."""
     parts = [rng.integers(0, 1 << bits, shape) for _ in range(3)]
     return parts[0] & parts[1] & parts[2]
 
@@ -41,7 +41,9 @@ def _breakout(states: np.ndarray, rng: np.random.Generator) -> None:
     places = dict.fromkeys((b.POSITION, b.BALL_X, b.LAST_X, b.LAST_Y), (0, SIDE))
     _draw(states, rng, {**places, b.BALL_Y: (0, EDGE), b.DIRECTION: (0, 4), b.IN_WALL: (0, 2)})
     walls = _few_bits(rng, 30, (states.shape[1],))
-    states[b.WALL] = np.where(rng.random(len(walls)) < RARE, 0, np.where(rng.random(len(walls)) < 0.5, walls, b.WHOLE))
+    states[b.WALL] = np.where(
+        rng.random(len(walls)) < AT_LOWEST, 0, np.where(rng.random(len(walls)) < 0.5, walls, b.WHOLE)
+    )
 
 
 def _asterix(states: np.ndarray, rng: np.random.Generator) -> None:
@@ -52,9 +54,9 @@ def _asterix(states: np.ndarray, rng: np.random.Generator) -> None:
     }  # fmt: skip
     _draw(states, rng, ranges)
     shape = (a.LANES, states.shape[1])
-    comes = rng.integers(0, SIDE, shape) + a.RIGHTWARDS * rng.integers(0, 2, shape)
-    comes += a.IS_GOLD * rng.integers(0, 2, shape)
-    states[a.SLOTS :] = np.where(rng.random(shape) < rng.random(shape[1]), a.EMPTY, comes)
+    items = rng.integers(0, SIDE, shape) + a.RIGHTWARDS * rng.integers(0, 2, shape)
+    items += a.IS_GOLD * rng.integers(0, 2, shape)
+    states[a.SLOTS :] = np.where(rng.random(shape) < rng.random(shape[1]), a.EMPTY, items)
 
 
 def _freeway(states: np.ndarray, rng: np.random.Generator) -> None:
@@ -77,7 +79,7 @@ def _space_invaders(states: np.ndarray, rng: np.random.Generator) -> None:
     few = np.flatnonzero(rng.random(states.shape[1]) < 0.5)  # all but one row are empty
     states[s.ALIENS : s.ALIENS + SIDE, few] = 0
     states[s.ALIENS + rng.integers(0, SIDE, len(few)), few] = 1 << rng.integers(0, SIDE, len(few))
-    states[s.ALIENS] |= np.where((states[s.ALIENS : s.ALIENS + SIDE] == 0).all(axis=0), 1, 0)  # there is one
+    states[s.ALIENS] |= np.where((states[s.ALIENS : s.ALIENS + SIDE] == 0).all(axis=0), 1, 0)  # at least one alien
 
 
 def _seaquest(states: np.ndarray, rng: np.random.Generator) -> None:
@@ -89,18 +91,19 @@ def _seaquest(states: np.ndarray, rng: np.random.Generator) -> None:
     _draw(states, rng, ranges)
     x = rng.integers(0, SIDE, number)
     states[lists.HERE] = x + lists.ROW * rng.integers(0, lists.LANES + 1, number)
-    right = np.where(x == 0, 0, np.where(x == EDGE, 1, rng.integers(0, 2, number)))  # its back is inside, too
+    right = np.where(x == 0, 0, np.where(x == EDGE, 1, rng.integers(0, 2, number)))  # its back is on the screen, too
     states[lists.FACING] = lists.GOING_RIGHT * right
-    for first, most, timers in (  # as many as leave room for those that come within 50 steps
+    # room is left for items that come within 50 steps
+    for first, count, timers in (  # first row, most items, timers of an item
         (lists.BULLETS, 3, 0), (lists.DIVERS, 2, 1), (lists.TORPEDOES, 9, 0), (lists.FISH, 12, 1), (lists.SUBS, 12, 2),
     ):  # fmt: skip
-        shape = (most, number)
+        shape = (count, number)
         items = rng.integers(0, SIDE, shape) + lists.ROW * rng.integers(1, lists.LANES + 1, shape)
         items += lists.GOING_RIGHT * rng.integers(0, 2, shape)
         items += lists.MOVE * rng.integers(0, 6, shape) if timers else 0
         items += lists.SHOT * rng.integers(0, 11, shape) if timers == 2 else 0
-        states[first] = rng.integers(0, most + 1, number)
-        states[first + 1 : first + 1 + most] = items
+        states[first] = rng.integers(0, count + 1, number)
+        states[first + 1 : first + 1 + count] = items
 
 
 GAMES: dict[str, tuple[int, Fill]] = {

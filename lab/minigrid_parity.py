@@ -1,10 +1,10 @@
-"""Are MiniGrid's compiled tasks those of its package, step for step, and are their layouts drawn as its own?
+"""Compares our compiled MiniGrid tasks with the package's, step for step, and the distributions of their layouts.
 
     pip install minigrid && python -m lab.minigrid_parity [ID ...]     from random states, 100,000 steps of each task
     python -m lab.minigrid_parity --record                             a few into tests/envs_fast/minigrid.npz
 
-The package is put into our states, of new episodes, too, and plays our actions; compared are views, rewards and ends.
-Layouts are compared by how often each thing is in each cell, and how far things are from each other.
+The package's environment is set to our states (also to that of each new episode) and plays our actions; views, rewards
+and ends must be equal. Layouts are compared by how often each object is in each cell, and by distances of objects.
 """
 
 import zlib
@@ -25,38 +25,39 @@ from stride.utils import entry
 from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError, nearest
 
-SEED, STEPS = 7, 50  # of a state, before the next
+SEED, STEPS = 7, 50  # steps from each state
 FILE = PROJECT / "tests" / "envs_fast" / "minigrid.npz"
 IDS = [env_id for env_id in WORLDS if env_id.startswith("MiniGrid-")]
-SHOWN = (  # of which a part is recorded
+SHOWN = (  # tasks of which --record stores some steps for the tests
     "MiniGrid-Empty-Random-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Unlock-v0", "MiniGrid-KeyCorridorS3R2-v0",
     "MiniGrid-FourRooms-v0", "MiniGrid-LavaGapS5-v0", "MiniGrid-MultiRoom-N2-S4-v0",
 )  # fmt: skip
-RECORDED, LAYOUTS = 16, 2000  # states and layouts of each
+RECORDED, LAYOUTS = 16, 2000  # states that are recorded, and layouts of the package, for each task
 PAIRS = ((rules.AGENT, rules.GOAL), (rules.AGENT, rules.KEY), (rules.KEY, rules.DOOR), (rules.BALL, rules.KEY))
-LEAST, FARTHEST = 10, 6.5  # how often a thing must be expected to be compared; standard deviations of a difference
+# rarer features of layouts are not compared; their frequencies may differ by so many standard deviations
+MIN_COUNT, MAX_DEVIATIONS = 10, 6.5
 
 
 class Answers(NamedTuple):
-    """What the package says of T steps from N states."""
+    """The results of T steps from N states."""
 
     reward: np.ndarray  # float32 [T, N]
     terminated: np.ndarray  # bool [T, N]
     truncated: np.ndarray  # bool [T, N], where it is not terminated
-    obs: np.ndarray  # uint16 [T, N]: a checksum of the view; where an episode ended, of the next one's first
-    final_obs: np.ndarray  # of its last, 0 elsewhere
+    obs: np.ndarray  # uint16 [T, N]: checksum of the view; after an episode's end, of the next one's first
+    final_obs: np.ndarray  # uint16 [T, N]: checksum of the last view of an episode that ended, else 0
 
 
 class Played(NamedTuple):
-    """Where the steps began, and what was done."""
+    """The states from which the steps start, and the actions."""
 
     states: np.ndarray  # int32 [state_size, N]
-    ages: np.ndarray  # int32 [N]
+    ages: np.ndarray  # int32 [N], steps of the episode so far
     actions: np.ndarray  # int8 [T, N]
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a step or a layout differs."""
+    """Exit code 1: a step or a layout differs."""
     parser = parser_of(__doc__)
     parser.add_argument("ids", nargs="*", metavar="ID", help="all, unless some are named")
     parser.add_argument("--steps", type=int, default=100_000, metavar="N", help="steps of each task")
@@ -65,28 +66,28 @@ def main(argv: list[str]) -> int:
     for env_id in arguments.ids:
         if env_id not in IDS:
             raise UserError(f"no compiled MiniGrid {env_id!r}{nearest(env_id, IDS)}")
-    wrong, recorded = 0, dict[str, np.ndarray]()
+    faults, recorded = 0, dict[str, np.ndarray]()
     for env_id in arguments.ids or (SHOWN if arguments.record else IDS):
         number = RECORDED if arguments.record else max(1, arguments.steps // STEPS)
         played, theirs, mine = compare(env_id, number)
         different = int(differences(mine, theirs).sum())
         ends = f"{int(theirs.terminated.sum())} terminated, {int(theirs.truncated.sum())} cut"
-        layouts = features(*package_layouts(env_id, LAYOUTS))
-        far, labels = farthest(features(*our_layouts(env_id, 10 * LAYOUTS)), layouts)
-        wrong += different + (far > FARTHEST)
+        their_features = features(*package_layouts(env_id, LAYOUTS))
+        deviations, labels = farthest(features(*our_layouts(env_id, 10 * LAYOUTS)), their_features)
+        faults += different + (deviations > MAX_DEVIATIONS)
         steps = f"{different} of {theirs.reward.size} steps differ; {ends}, rewards {theirs.reward.sum():.1f}"
-        print(f"{env_id}: {steps}; {labels} things in layouts, {far:.1f} deviations at most", flush=True)
-        common = {label: count for label, count in layouts.items() if count >= LEAST}
+        print(f"{env_id}: {steps}; {labels} things in layouts, {deviations:.1f} deviations at most", flush=True)
+        common = {label: count for label, count in their_features.items() if count >= MIN_COUNT}
         tables = {"labels": np.array([*common]), "counts": np.array([*common.values()], np.int16)}
         tables |= {**played._asdict(), **theirs._asdict()}
         recorded |= {f"{env_id} {key}": table for key, table in tables.items()}
-    if arguments.record and not wrong:
+    if arguments.record and not faults:
         np.savez_compressed(FILE, allow_pickle=False, **recorded)
-    return 1 if wrong else 0
+    return 1 if faults else 0
 
 
 def compare(env_id: str, number: int) -> tuple[Played, Answers, Answers]:
-    """What was played, what the package answers, and what we do."""
+    """Play random actions from random states; return them with the package's results and ours."""
     rng = np.random.default_rng(1)
     env, limit = make(env_id, number, seed=SEED), WORLDS[env_id].time_limit
     assert limit is not None  # every task has one
@@ -100,7 +101,7 @@ def compare(env_id: str, number: int) -> tuple[Played, Answers, Answers]:
 
 
 def our_answers(env: Any, played: Played) -> tuple[Answers, np.ndarray]:
-    """Ours, and the state after each step, int32 [T, state_size, N]."""
+    """Return our results, and the state after each step, int32 [T, state_size, N]."""
     env.state[:], env.ages[:] = played.states, played.ages
     answers, states = empty_answers(played.actions.shape), []
     for t, action in enumerate(torch.from_numpy(played.actions.astype(np.int64))):
@@ -114,7 +115,7 @@ def our_answers(env: Any, played: Played) -> tuple[Answers, np.ndarray]:
 
 
 def package_answers(env_id: str, played: Played, mine: Answers, states: np.ndarray) -> Answers:
-    """The package's; where one of our episodes ended it is given the layout of the next."""
+    """Return the package's results; when one of our episodes ends, the package gets the layout of our next one."""
     world = package_world(env_id)
     answers = empty_answers(played.actions.shape)
     ended = mine.terminated | mine.truncated
@@ -133,7 +134,7 @@ def package_answers(env_id: str, played: Played, mine: Answers, states: np.ndarr
 
 
 def differences(mine: Answers, theirs: Answers) -> np.ndarray:
-    """Bool [T, N]: where anything is not the same."""
+    """Return bool [T, N]: whether any result differs."""
     return np.any([one != other for one, other in zip(mine, theirs, strict=True)], axis=0)
 
 
@@ -146,7 +147,7 @@ def checksum(view: np.ndarray) -> int:
 
 
 def planes(obs: Any) -> np.ndarray:
-    """What we show where the package shows that."""
+    """Convert an observation of the package to ours: one-hot planes of the view, then of the direction."""
     view = one_hot(obs["image"]).transpose(2, 0, 1)
     direction = np.zeros((rules.DIRECTIONS, rules.SIDE, rules.SIDE), np.uint8)
     direction[obs["direction"]] = 1
@@ -154,7 +155,7 @@ def planes(obs: Any) -> np.ndarray:
 
 
 def package_world(env_id: str) -> Any:
-    """The package's environment, without wrappers."""
+    """Return the package's environment without wrappers; UserError if it is not installed."""
     try:
         import minigrid  # noqa: F401  # registers it
     except ImportError:
@@ -165,7 +166,7 @@ def package_world(env_id: str) -> Any:
 
 
 def put_into(world: Any, env_id: str, column: np.ndarray, age: int) -> None:
-    """Put the package's environment into one of our states."""
+    """Set the package's environment to one of our states, int32 [state_size], and the age of the episode."""
     from minigrid.core.world_object import WorldObj
 
     def thing(cell: int) -> Any:
@@ -184,7 +185,7 @@ def put_into(world: Any, env_id: str, column: np.ndarray, age: int) -> None:
 
 
 def package_layouts(env_id: str, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The package's layouts: cells [number, height, width] as we number them, and agents [number, 3]."""
+    """Return layouts of the package: cells [number, height, width] in our code, agents [number, 3] (x, y, facing)."""
     world = package_world(env_id)
     cells, agents = [], []
     for _ in range(number):
@@ -196,7 +197,7 @@ def package_layouts(env_id: str, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def our_layouts(env_id: str, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same of ours."""
+    """Return our layouts, with the shapes of `package_layouts`."""
     numbers: Any = WORLDS[env_id].setting().parameters  # rules.Parameters
     state = make(env_id, number, seed=SEED).state
     cells = state[CELLS : CELLS + numbers.width * numbers.height].T.reshape(number, numbers.height, numbers.width)
@@ -204,7 +205,10 @@ def our_layouts(env_id: str, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def features(cells: np.ndarray, agents: np.ndarray) -> Counter[str]:
-    """How often each thing is in each cell, how far apart things are, and how many doors there are."""
+    """Count features of layouts: objects in each cell, distances of objects, numbers of doors.
+
+    For example {"layouts": 2000, "cell 812": 31, "agent x 3": 400, "10 8 2": 95, "doors 1": 2000}.
+    """
     counts: Counter[str] = Counter(layouts=len(cells))
     places = np.arange(cells[0].size) + cells.reshape(len(cells), -1) * cells[0].size
     counts.update({f"cell {label}": int(n) for label, n in zip(*np.unique(places, return_counts=True), strict=True)})
@@ -219,26 +223,29 @@ def features(cells: np.ndarray, agents: np.ndarray) -> Counter[str]:
 
 
 def where(kind: int, cells: np.ndarray, agents: np.ndarray) -> np.ndarray:
-    """The place of the first thing of a kind, [number, 2]; -1 where there is none."""
+    """Return the position (x, y) of the first object of a kind, [number, 2]; -1 if there is none."""
     if kind == rules.AGENT:
         return agents[:, :2]
-    there = (cells & KIND == kind).reshape(len(cells), -1)
-    first, width = there.argmax(axis=1), cells.shape[2]
-    places = np.stack((first % width, first // width), axis=1)
-    return np.where(there.any(axis=1)[:, None], places, -1)
+    is_kind = (cells & KIND == kind).reshape(len(cells), -1)
+    first, width = is_kind.argmax(axis=1), cells.shape[2]
+    positions = np.stack((first % width, first // width), axis=1)
+    return np.where(is_kind.any(axis=1)[:, None], positions, -1)
 
 
 def farthest(mine: Counter[str], theirs: Counter[str]) -> tuple[float, int]:
-    """The largest difference between two samples of layouts in standard deviations, and of how many things."""
+    """Return the largest difference of a feature, in standard deviations, and the number of compared features."""
     here, there = mine["layouts"], theirs["layouts"]
-    most, compared = 0.0, 0
+    largest, compared = 0.0, 0
     for label in mine.keys() | theirs.keys():
-        chance = (mine[label] + theirs[label]) / (here + there)
-        if chance * there < LEAST or chance == 1.0:
+        share = (mine[label] + theirs[label]) / (here + there)
+        if share * there < MIN_COUNT or share == 1.0:
             continue
-        deviation = (chance * (1 - chance) * (1 / here + 1 / there)) ** 0.5
-        most, compared = max(most, abs(mine[label] / here - theirs[label] / there) / deviation), compared + 1
-    return most, compared
+        deviation = (share * (1 - share) * (1 / here + 1 / there)) ** 0.5
+        largest, compared = (
+            max(largest, abs(mine[label] / here - theirs[label] / there) / deviation),
+            compared + 1,
+        )
+    return largest, compared
 
 
 if __name__ == "__main__":

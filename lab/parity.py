@@ -1,10 +1,10 @@
-"""Are MinAtar's compiled games those of its package, step for step?
+"""Compares our compiled MinAtar games with the package's, step for step.
 
     pip install minatar && python -m lab.parity     from random states of every game, 100,000 steps
     python -m lab.parity --record                   a few steps of each into tests/envs_fast/minatar.npz
 
-The package is put into our states and plays our actions; its generator is replaced by one that answers with the words
-that our kernels draw. Compared are observations, rewards and ends, of the next episode, too, where one ended.
+The package's game is set to our states and plays our actions; its random generator is replaced by one that returns the
+numbers that our kernels draw. Observations, rewards and ends must be equal, also those of the next episode.
 """
 
 import zlib
@@ -24,31 +24,31 @@ from stride.envs_fast.world import IN_EPISODE, Episode, draw
 from stride.utils import entry
 from stride.utils.places import PROJECT
 
-SEED, STEPS = 7, 50  # of a state, before the next
+SEED, STEPS = 7, 50  # steps from each state
 FILE = PROJECT / "tests" / "envs_fast" / "minatar.npz"
-RECORDED = 60  # states of each game
+RECORDED = 60  # states of each game that --record stores
 VARIED: tuple[dict[str, Any], ...] = ({}, {"sticky_action_prob": 0.5, "difficulty_ramping": False})
-MODULES = {"SpaceInvaders": "space_invaders"}  # of the package; of the others the name in small letters
+MODULES = {"SpaceInvaders": "space_invaders"}  # game -> module of the package; others: in small letters
 
 
 class Answers(NamedTuple):
-    """What the package says of T steps from N states."""
+    """The results of T steps from N states."""
 
     reward: np.ndarray  # [T, N]
     terminated: np.ndarray  # bool [T, N]
-    obs: np.ndarray  # uint32 [T, N]: a checksum of the planes; where an episode ended, of the next one's first
-    final_obs: np.ndarray  # of its last, 0 elsewhere
+    obs: np.ndarray  # uint32 [T, N]: checksum of the planes; after the end of an episode, of the next one's first
+    final_obs: np.ndarray  # uint32 [T, N]: checksum of the last planes of an episode that ended, else 0
 
 
-class Handed:
-    """The package's generator, with our random words for answers."""
+class OurRandomWords:
+    """Replaces the package's random generator: it computes its numbers from our random words (32 bits each)."""
 
     def __init__(self) -> None:
         self.words: list[int] = []
         self._chosen = np.zeros(8, int)
 
     def rand(self, size: int | None = None) -> Any:
-        if size is not None:  # the directions of Freeway's cars, whose speeds were asked for before
+        if size is not None:  # directions of Freeway's cars; their speeds were drawn before
             return np.where(self._chosen < freeway.LONGEST_REST, 0.75, 0.25)
         return self.words.pop(0) * 2.0**-32
 
@@ -61,7 +61,7 @@ class Handed:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a step differs."""
+    """Exit code 1: a step differs."""
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=100_000, metavar="N", help="steps of each game")
     parser.add_argument("--record", action="store_true", help="write what the tests compare with")
@@ -84,7 +84,10 @@ def main(argv: list[str]) -> int:
 
 
 def compare(name: str, number: int, kwargs: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, int, Answers]:
-    """States, actions, how many steps differ, and what the package answers."""
+    """Play random actions from random states.
+
+    Return the states [state_size, N], actions [T, N], the number of steps that differ, and the package's results.
+    """
     env_id, rng = f"MinAtar/{name}-v1", np.random.default_rng(1)
     env = make(env_id, number, seed=SEED, **kwargs)
     states = random_states(env_id, number, rng)
@@ -101,19 +104,19 @@ def compare(name: str, number: int, kwargs: dict[str, Any]) -> tuple[np.ndarray,
 
 
 def sums(obs: np.ndarray) -> np.ndarray:
-    """A checksum of each observation [T, N, ...]."""
+    """Return the checksums [T, N] of observations [T, N, ...]."""
     shape = obs.shape[:2]
     rows = obs.reshape(shape[0] * shape[1], -1)
     return np.array([zlib.crc32(row.tobytes()) for row in rows], np.uint32).reshape(shape)
 
 
 def answers_of(name: str, states: np.ndarray, actions: np.ndarray, kwargs: dict[str, Any]) -> Answers:
-    """The package's, from these states."""
+    """Return the package's results of these actions [T, N] from these states."""
     package = import_module("minatar")
     module = MODULES.get(name, name.lower())
     environment: Any = package.Environment(module, **kwargs)
-    environment.random = environment.env.random = handed = Handed()
-    taken = environment.minimal_action_set()
+    environment.random = environment.env.random = generator = OurRandomWords()
+    actions_of_game = environment.minimal_action_set()
     steps, number = actions.shape
     answers = Answers(*(np.zeros((steps, number), kind) for kind in (np.float32, bool, np.uint32, np.uint32)))
     for world in range(number):
@@ -121,31 +124,32 @@ def answers_of(name: str, states: np.ndarray, actions: np.ndarray, kwargs: dict[
         put_into(name, environment, [int(value) for value in states[:, world]])
         for t in range(steps):
             episode = Episode(number_of_episode, world, SEED, 0)
-            handed.words = words_of(name, environment.env, IN_EPISODE * (age + 1), episode)
-            answers.reward[t, world], over = environment.act(taken[actions[t, world]])
+            generator.words = words_of(name, environment.env, IN_EPISODE * (age + 1), episode)
+            answers.reward[t, world], is_over = environment.act(actions_of_game[actions[t, world]])
             age += 1
-            if over:
+            if is_over:
                 answers.terminated[t, world] = True
                 answers.final_obs[t, world] = sum_of(environment.state())
                 number_of_episode, age = number_of_episode + 1, 0
-                handed.words = words(0, 2, episode._replace(number=number_of_episode))
+                generator.words = words(0, 2, episode._replace(number=number_of_episode))
                 environment.reset()
-                environment.last_action = 0  # which the package keeps
+                environment.last_action = 0  # the package does not reset it
             answers.obs[t, world] = sum_of(environment.state())
     return answers
 
 
 def sum_of(state: np.ndarray) -> int:
-    """The checksum of what we show where the package shows that, bool [10, 10, planes]."""
+    """Return the checksum of our observation for a state of the package, bool [10, 10, planes]."""
     return zlib.crc32(np.ascontiguousarray(state.transpose(2, 0, 1).astype(np.uint8) * LIT).tobytes())
 
 
 def words(block: int, blocks: int, episode: Episode) -> list[int]:
+    """Return the random words of so many blocks, from number `block` on."""
     return [int(word) for k in range(blocks) for word in draw(block + k, episode)]
 
 
 def words_of(name: str, game: Any, block: int, episode: Episode) -> list[int]:
-    """The words of a step in the order in which the package asks for random numbers."""
+    """Return the random words of a step in the order in which the package needs them."""
     drawn = words(block, 3, episode)
     if name == "Freeway":
         return drawn[:1] + drawn[4:]
@@ -155,7 +159,7 @@ def words_of(name: str, game: Any, block: int, episode: Episode) -> list[int]:
 
 
 def put_into(name: str, environment: Any, state: list[int]) -> None:
-    """Put the package's game into one of our states."""
+    """Set the package's game to one of our states."""
     environment.last_action = state[BEFORE]
     environment.env.terminal = False
     PUT[name](environment.env, state)
@@ -208,11 +212,11 @@ def _seaquest(game: Any, state: list[int]) -> None:
     game.shot_timer, game.surface = state[q.SHOT_TIMER], bool(state[q.SURFACED])
 
     def items(first: int, timers: int) -> list[list[Any]]:
-        found = []
+        result = []
         for item in state[first + 1 : first + 1 + state[first]]:
-            place = [item & lists.COLUMN, (item & lists.PLACE) // lists.ROW, bool(item & right)]
-            found.append([*place, *(item // lists.MOVE & lists.TIMER, item // lists.SHOT)[:timers]])
-        return found
+            position = [item & lists.COLUMN, (item & lists.PLACE) // lists.ROW, bool(item & right)]
+            result.append([*position, *(item // lists.MOVE & lists.TIMER, item // lists.SHOT)[:timers]])
+        return result
 
     game.f_bullets, game.e_bullets = items(lists.BULLETS, 0), items(lists.TORPEDOES, 0)
     game.divers, game.e_fish, game.e_subs = items(lists.DIVERS, 1), items(lists.FISH, 1), items(lists.SUBS, 2)

@@ -1,10 +1,10 @@
-"""Are the compiled MuJoCo tasks Gymnasium's, step for step?
+"""Compares our compiled MuJoCo tasks with Gymnasium's, step for step.
 
     python -m lab.parity_bodies                 100,000 steps of every task, with its resets
     python -m lab.parity_bodies --steps 2000 --only Hopper,Ant
 
-Every other part of the steps is made with arguments that are not those of Gymnasium. Both are given the same actions;
-Gymnasium's environment begins each episode where ours does. Compared to the bit are observations, reward, return, end.
+Half of the steps use other arguments than Gymnasium's defaults (VARIED). Both get the same actions, and Gymnasium's
+environment starts each episode in our state. Observations, rewards, returns and ends must have the same bits.
 """
 
 from typing import Any
@@ -30,22 +30,22 @@ VARIED: dict[str, dict[str, Any]] = {
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a step differs."""
+    """Exit code 1: a step differs."""
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=100_000, metavar="N", help="steps of each task")
     parser.add_argument("--only", default="", metavar="A,B", help="these tasks")
     arguments = parser.parse_args(argv)
-    wanted = arguments.only.split(",") if arguments.only else [*VARIED]
+    tasks = arguments.only.split(",") if arguments.only else [*VARIED]
     different = 0
-    for name in wanted:
+    for name in tasks:
         for kwargs in ({}, VARIED[name]):
             beside = Beside(BODIES[f"{name}-v5"], kwargs)
-            found = int(beside.begin()) + sum(beside.step() for _ in range(arguments.steps // 2))
+            count = int(beside.begin()) + sum(beside.step() for _ in range(arguments.steps // 2))
             episodes = int(beside.ours.episodes[0]) + 1
-            counts = f"{found} of {arguments.steps // 2} steps differ, {episodes} episodes"
+            counts = f"{count} of {arguments.steps // 2} steps differ, {episodes} episodes"
             print(f"{name} {kwargs or ''}: {counts}", flush=True)
             beside.close()
-            different += found
+            different += count
     return 1 if different else 0
 
 

@@ -1,10 +1,10 @@
-"""The first day of three people, typed from nothing: every command, where it is taught, and what it takes.
+"""Runs the commands of three people's first day, and checks that each works and that a page teaches it.
 
     python -m lab.paths                     a student, an engineer with a repository, a researcher with a paper
     python -m lab.paths engineer            one of them
 
-Each starts in an empty folder with runs of its own. A command that ends with another code than 0, or whose words in
-`taught` are not in its page, is named, and the exit code is 1.
+Each person starts in an empty folder with its own runs. A command is a fault if its exit code is not 0, or if its page
+does not contain the text `taught`; then the exit code is 1.
 """
 
 import os
@@ -22,11 +22,11 @@ from stride.utils.user_error import UserError, nearest
 
 
 class Step(NamedTuple):
-    """A command as it is typed, and where it is taught."""
+    """A command as a person types it, and the page that teaches it."""
 
     command: str
-    page: str  # from the checkout's folder
-    taught: str  # the words of the page
+    page: str  # path in the checkout
+    taught: str  # text that the page must contain
 
 
 PLANT = """\
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> int:
 
 
 def walk(name: str, folder: Path) -> int:
-    """Types the commands of a path in a folder; how many failed or are taught nowhere."""
+    """Run the commands of a person in a folder; return the number of those that failed or that no page teaches."""
     if name == "engineer":
         (folder / "plant.py").write_text(PLANT)
         (folder / "configs").mkdir()
@@ -113,10 +113,10 @@ def walk(name: str, folder: Path) -> int:
     print(f"{name}:")
     for step in PATHS[name]:
         start = time.perf_counter()
-        done = subprocess.run(typed(step.command), cwd=folder, env=environment(folder), capture_output=True, text=True)
+        ended = subprocess.run(typed(step.command), cwd=folder, env=environment(folder), capture_output=True, text=True)
         seconds = time.perf_counter() - start
         total += seconds
-        problem = "" if done.returncode == 0 else f"  exit code {done.returncode}: {done.stderr.strip()[-300:]}"
+        problem = "" if ended.returncode == 0 else f"  exit code {ended.returncode}: {ended.stderr.strip()[-300:]}"
         if step.taught not in (PROJECT / step.page).read_text(encoding="utf-8"):
             problem += f"  {step.taught!r} is not in {step.page}"
         faults += bool(problem)
@@ -126,15 +126,15 @@ def walk(name: str, folder: Path) -> int:
 
 
 def typed(command: str) -> list[str]:
-    """The command with this checkout's Python; from another folder its scripts are named by their paths."""
-    program, *words = command.split()
+    """Return the command with this checkout's Python and full paths of its scripts: it runs elsewhere."""
+    program, *arguments = command.split()
     if program == "python":
-        return [sys.executable, str(PROJECT / words[0]), *words[1:]]
-    return [sys.executable, "-m", "stride", *words]
+        return [sys.executable, str(PROJECT / arguments[0]), *arguments[1:]]
+    return [sys.executable, "-m", "stride", *arguments]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of a person who has installed it: runs go where the page says, modules are found from any folder."""
+    """Return the environment variables of a person who has installed Stride: no variables of ours, another home."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("STRIDE_")}
     return own | {"PYTHONPATH": str(PROJECT), "HOME": str(folder / "home")}
 

@@ -1,12 +1,13 @@
-"""Does a training in several processes pay? Two processes beside two threads, the exchange alone, larger jobs on paper.
+"""Measures whether training in several processes pays: two processes beside two threads, and the exchange alone.
 
     python -m lab.scale                                              about ten minutes of an idle machine
     python -m lab.scale --turns 1 --iterations 2 --worlds 64 --repeats 20 --rows 64           shows that it runs
 
-Trainings are CartPole-v1 by PPO: one process with two threads and shards=1, two processes of one thread with shards=2,
-in turns; told are the seconds that they collected and learnt. An exchange is the sum of one vector over all processes
-of this machine, beside gloo's all_reduce. On paper each process has as many rows as one had alone, an update takes what
-it takes here in torch on one thread, and an exchange log2(processes) times what one takes between two of this machine.
+Trainings are CartPole-v1 by PPO, in turns: one process with two threads and shards=1, and two processes of one thread
+with shards=2. Their seconds of collecting and learning are compared. An exchange is the sum of one vector over all
+processes of this machine; it is measured beside gloo's all_reduce. Larger jobs are estimated "on paper": each process
+has as many rows as one had alone, an update takes as long as here in torch on one thread, and an exchange takes
+log2(processes) times as long as one between two processes of this machine.
 """
 
 import statistics
@@ -40,10 +41,10 @@ CONTENDERS = {
     "two threads": ("shards=1", "threads=2"),
     "two processes": ("shards=2", "threads=1", "--processes", "2"),
 }
-SIZES = (9_155, 1_000_000)  # numbers of a vector: actor and critic of 64 x 64 for CartPole, and a large one
+SIZES = (9_155, 1_000_000)  # of a vector, in numbers: actor and critic of 64 x 64 for CartPole, and a large one
 NETS = (64, 256, 1024)  # width of both hidden layers of actor and critic
-PROCESSES = (2, 4, 16)  # on paper
-Times = dict[str, list[float]]
+PROCESSES = (2, 4, 16)  # of the estimate
+Times = dict[str, list[float]]  # name -> seconds of each turn
 
 
 def main(argv: list[str]) -> int:
@@ -58,31 +59,31 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     print(machine(1))
     print(f"two processes reach {trainings(asked.worlds, asked.iterations, asked.turns)} of the rate of two threads")
-    taken = {}
+    tree_seconds = {}
     for ranks in (2, 4):
         for size in SIZES:
             medians = {name: statistics.median(times) for name, times in exchanges(ranks, size, asked.repeats).items()}
-            taken[ranks, size] = medians["tree"]
-            told = ", ".join(f"{name} {seconds * 1e6:,.0f} us" for name, seconds in medians.items())
-            print(f"{ranks} processes, {size:,} numbers: {told}", flush=True)
+            tree_seconds[ranks, size] = medians["tree"]
+            text = ", ".join(f"{name} {seconds * 1e6:,.0f} us" for name, seconds in medians.items())
+            print(f"{ranks} processes, {size:,} numbers: {text}", flush=True)
     small, large = SIZES
-    per_number = max(0.0, (taken[2, large] - taken[2, small]) / (large - small))
+    per_number = max(0.0, (tree_seconds[2, large] - tree_seconds[2, small]) / (large - small))
     for width in NETS:
         size, seconds = update_of(width, asked.rows, asked.turns)
-        between_two = taken[2, small] + per_number * (size - small)
+        between_two = tree_seconds[2, small] + per_number * (size - small)
         shares = [f"{count}: {seconds / (seconds + log2(count) * between_two):.1%}" for count in PROCESSES]
         print(f"{size:,} parameters, an update {seconds * 1e3:.2f} ms, efficiency on paper: {', '.join(shares)}")
     return 0
 
 
 def trainings(worlds: int, iterations: int, turns: int) -> Ratio:
-    """How many times the rate of two threads that of two processes is."""
+    """Return the rate of two processes as a multiple of that of two threads."""
     budget = (f"n_envs={worlds}", f"max_timesteps={worlds * STEPS * iterations}")
     seconds: Times = {name: [] for name in CONTENDERS}
     for turn in range(turns + 1):
         for name in list(CONTENDERS)[:: -1 if turn % 2 else 1]:
             phases = measured(PROJECT, [*WORDS, *budget, *CONTENDERS[name]], STRIDE_CORES="2").phases
-            if turn:  # the first one compiled kernels
+            if turn:  # the first turn compiles kernels and is not counted
                 seconds[name].append(phases["collect"] + phases["learn"])
     steps = worlds * STEPS * iterations
     for name, values in seconds.items():
@@ -91,12 +92,15 @@ def trainings(worlds: int, iterations: int, turns: int) -> Ratio:
 
 
 def exchanges(ranks: int, size: int, repeats: int) -> Times:
-    """Seconds of each exchange, over the tree and by all_reduce, by rank 0's clock."""
+    """Return the seconds of each exchange of `size` numbers between `ranks` processes, by rank 0's clock.
+
+    "tree" is ours, "all_reduce" gloo's.
+    """
     context = get_context("spawn")
     results: Queue[Times] = context.Queue()
     with tempfile.TemporaryDirectory(prefix="stride-scale-") as folder:
-        rest = (ranks, str(Path(folder) / "ranks"), size, repeats, results)
-        processes = [context.Process(target=exchange, args=(rank, *rest)) for rank in range(ranks)]
+        arguments = (ranks, str(Path(folder) / "ranks"), size, repeats, results)
+        processes = [context.Process(target=exchange, args=(rank, *arguments)) for rank in range(ranks)]
         for process in processes:
             process.start()
         times = results.get(timeout=600)
@@ -106,18 +110,18 @@ def exchanges(ranks: int, size: int, repeats: int) -> Times:
 
 
 def exchange(rank: int, ranks: int, file: str, size: int, repeats: int, results: "Queue[Times]") -> None:
-    """What one process does."""
+    """Exchange a vector `repeats` times in the process `rank`; rank 0 puts the times into `results`."""
     torch.set_num_threads(1)
     group, x = init_process_group(rank, ranks, file), torch.ones(size)
-    ways: dict[str, Callable[[Tensor], object]] = {"tree": group.sum, "all_reduce": dist.all_reduce}
-    times: Times = {name: [] for name in ways}
+    methods: dict[str, Callable[[Tensor], object]] = {"tree": group.sum, "all_reduce": dist.all_reduce}
+    times: Times = {name: [] for name in methods}
     for turn in range(repeats + 1):
-        for name, way in ways.items():
+        for name, method in methods.items():
             x.fill_(1.0)
             dist.barrier()
-            took = timed(partial(way, x))
+            seconds = timed(partial(method, x))
             if turn:
-                times[name].append(took)
+                times[name].append(seconds)
     dist.barrier()
     group.close()
     if rank == 0:
@@ -125,16 +129,16 @@ def exchange(rank: int, ranks: int, file: str, size: int, repeats: int, results:
 
 
 def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def update_of(width: int, rows: int, repeats: int) -> tuple[int, float]:
-    """Parameters of actor and critic, and the seconds of one gradient of both on one thread."""
+    """Return the number of parameters of actor and critic, and the seconds of a gradient of both on one thread."""
     torch.set_num_threads(1)
     layers = [(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, k)) for k in (2, 1)]
-    nets, obs = [nn.Sequential(*each) for each in layers], torch.randn(rows, 4)
+    nets, obs = [nn.Sequential(*net_layers) for net_layers in layers], torch.randn(rows, 4)
 
     def gradient() -> None:
         torch.stack([net(obs).square().mean() for net in nets]).sum().backward()

@@ -1,6 +1,6 @@
-"""Random actions in every shipped environment, or in any Gymnasium id, with each promise of VecEnv checked on the way.
+"""Plays random actions in every shipped environment, or any Gymnasium id, and checks each promise of VecEnv.
 
-Nothing is trained here; smoke_train_envs does that. `--record FOLDER` keeps what the policy would see of each.
+Nothing is trained here; smoke_train_envs does that. `--record FOLDER` stores what a policy would see in each.
 """
 
 import re
@@ -31,17 +31,19 @@ from stride.envs_gym.wrappers.registry import wrappers_of
 from stride.utils import entry
 from stride.utils.user_error import UserError
 
-OF_THE_ENDED = ("final_obs", "episode_return", "episode_length")  # elsewhere they mean nothing
-WORLDS = 8
+AT_END_ONLY = ("final_obs", "episode_return", "episode_length")  # defined only in environments whose episode ended
+WORLDS = 8  # copies of each environment
 AFTER_SNAPSHOT = 30  # steps that a restored copy has to repeat
 SEED = 1
 
 
 class PromiseError(AssertionError):
-    """A step of an environment is not what VecEnv says."""
+    """A step of an environment breaks a promise of VecEnv."""
 
 
 class Played(NamedTuple):
+    """Returns of the episodes, speed, and how a restored copy continued ("exact" or "seam")."""
+
     returns: list[float]
     steps_per_second: float
     resume: str
@@ -76,12 +78,15 @@ def main(argv: list[str]) -> int:
 
 
 def chosen(term: str) -> list[Config]:
-    """One config per different environment: shipped ones named so, else those described so, else ids named so."""
+    """Return one config for each environment that `term` means.
+
+    Shipped environments with the term in their name, else in their description; else any known id with it.
+    """
     try:
         rows = list_environments(term)
     except UserError:
         env, colon, _ = term.partition(":")
-        if colon and env in gymnasium.registry:  # ENV:VARIANT, and the variant is wrong
+        if colon and env in gymnasium.registry:  # `term` is ENV:VARIANT with a wrong variant
             raise
         return [Config(env_id=env_id) for env_id in ids_with(term)]
     named = [row for row in rows if term.casefold() in f"{row.env}:{row.variant}".casefold()]
@@ -90,38 +95,44 @@ def chosen(term: str) -> list[Config]:
 
 
 def ids_with(term: str) -> list[str]:
-    """The id that is meant; else the newest versions of all known ids with the term in their name."""
+    """Return [term] if it is an id; else the newest versions of all known ids that contain it."""
     families = [f"{DOOM}{name}" for name in doom_scenarios()] + [f"{RETRO}{name}" for name in retro_games()]
-    meant = [extra for extra in EXTRAS if extra.name == "atari" or extra.meant_by(term)]  # games by any part of a name
-    for extra in (extra for extra in meant if find_package(extra.module)):
-        for start in REGISTERED_BY.keys() & extra.ids:
-            import_module(start)
+    extras = [
+        extra for extra in EXTRAS if extra.name == "atari" or extra.meant_by(term)
+    ]  # Atari games are found by any part of their names
+    for extra in (extra for extra in extras if find_package(extra.module)):
+        for prefix in REGISTERED_BY.keys() & extra.ids:
+            import_module(prefix)
     if term in gymnasium.registry or ":" in term:
         find_spec(term)
         return [term]
     newest: dict[str, str] = {}
     for spec in sorted(gymnasium.registry.values(), key=lambda spec: (spec.name, spec.version or 0)):
         newest[f"{spec.namespace}/{re.sub('-v[0-9]+$', '', spec.id)}"] = spec.id
-    known = [env_id for env_id in (*newest.values(), *families) if not env_id.startswith("fast/")]  # the same again
-    found = [env_id for env_id in known if term.casefold() in env_id.casefold()]
-    lacking = [extra for extra in meant if extra.meant_by(term) and find_package(extra.module) is None]
-    if lacking and not found:
+    known = [
+        env_id for env_id in (*newest.values(), *families) if not env_id.startswith("fast/")
+    ]  # these are in the registry again
+    matches = [env_id for env_id in known if term.casefold() in env_id.casefold()]
+    lacking = [extra for extra in extras if extra.meant_by(term) and find_package(extra.module) is None]
+    if lacking and not matches:
         raise UserError(f"{term} needs {lacking[0].title}: {lacking[0].cure}")
-    return found or [find_spec(term).id]
+    return matches or [find_spec(term).id]
 
 
 def environment(config: Config) -> str:
-    """Equal for configs that make the same worlds."""
+    """Return a text that is equal for configs that make the same environments."""
     limit = config.max_episode_steps
     return repr((config.env_id, config.env_backend, config.env_kwargs, wrappers_of(config), limit))
 
 
 def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
-    """Play, and say it in the columns of the table; the first world's first episode goes into the folder `record`."""
+    """Play, and return the columns of the table; store the first episode of environment 0 in the folder `record`."""
     envs, copy = make_envs(config, WORLDS), make_envs(config, WORLDS)
     recordings: list[EpisodeRecording] = []
-    watched = Recorder(envs, lambda one: recordings.append(one) if not recordings else None) if record else envs
-    played = play(watched, copy, steps, raw=not config.env_wrappers)
+    recorder = (
+        Recorder(envs, lambda recording: recordings.append(recording) if not recordings else None) if record else envs
+    )
+    played = play(recorder, copy, steps, raw=not config.env_wrappers)
     if record and recordings:
         keep(recordings[0], record, config.env_id.replace("/", "-").replace(":", "-"))
     envs.close()
@@ -134,7 +145,7 @@ def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
 
 
 def keep(recording: EpisodeRecording, folder: Path, name: str) -> None:
-    """As NAME.npz, and each image as a video where PyAV is installed."""
+    """Store an episode as NAME.npz, and each image as a video if PyAV is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     recording.save(folder / f"{name}.npz")
     for image in recording.images if find_package("av") else ():
@@ -142,23 +153,24 @@ def keep(recording: EpisodeRecording, folder: Path, name: str) -> None:
 
 
 def row(texts: list[str]) -> str:
+    """Return a row of the table: three columns of text, the others of numbers."""
     words, numbers = texts[:3], texts[3:]
     return f"{words[0]:<25} {words[1]:<20} {words[2]:<14}" + "".join(f"{text:>14}" for text in numbers)
 
 
 def play(envs: VecEnv, copy: VecEnv, steps: int, raw: bool = True) -> Played:
-    """Random actions with every step checked, then a snapshot that `copy` has to continue.
+    """Play random actions and check every step; then `copy` continues a snapshot, and is checked.
 
-    `raw` says that no wrapper may change the reward: returns are then the sums of the rewards.
+    `raw` says that no wrapper changes the reward: then returns must be the sums of the rewards.
     """
     check_observation(envs, envs.reset(SEED), torch.ones(WORLDS, dtype=torch.bool))
     sums, ages = torch.zeros(WORLDS, dtype=torch.float64), torch.zeros(WORLDS)
     returns: list[float] = []
     seconds = 0.0
     for action in random_actions(envs.action_space, steps):
-        began = time.perf_counter()
+        started = time.perf_counter()
         step = envs.step(action)
-        seconds += time.perf_counter() - began
+        seconds += time.perf_counter() - started
         sums += step.reward
         ages += 1
         ended = check_step(envs, step, sums if raw else step.episode_return.double(), ages)
@@ -169,7 +181,7 @@ def play(envs: VecEnv, copy: VecEnv, steps: int, raw: bool = True) -> Played:
 
 
 def random_actions(space: Space[Any], steps: int, worlds: int = WORLDS) -> Iterator[Tensor]:
-    """Uniform actions of all worlds; where a box has no bounds, normal ones."""
+    """Yield actions [worlds, ...] for so many steps: uniform, or normal where a Box has no bounds."""
     generator = torch.Generator().manual_seed(SEED)
     for _ in range(steps):
         match space:
@@ -185,26 +197,32 @@ def random_actions(space: Space[Any], steps: int, worlds: int = WORLDS) -> Itera
 
 
 def check(kept: bool, promise: str) -> None:
+    """Raise PromiseError if the promise is not kept; `promise` says what is wrong."""
     if not kept:
         raise PromiseError(promise)
 
 
 def check_observation(envs: VecEnv, obs: Obs, worlds: Tensor) -> None:
-    """Form, shape and type of all worlds; finite numbers in `worlds`."""
+    """Check keys, shapes and types of an observation, and that it is finite where `worlds` (bool [N]) is set."""
     space = envs.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    found = obs if isinstance(obs, dict) else {"": obs}
-    check(found.keys() == parts.keys(), f"observation has {[*found]}, its space {[*parts]}")
+    arrays = obs if isinstance(obs, dict) else {"": obs}
+    check(arrays.keys() == parts.keys(), f"observation has {[*arrays]}, its space {[*parts]}")
     for name, part in parts.items():
-        leaf, where = found[name], f"observation {name}".strip()
-        check(leaf.shape == (WORLDS, *(part.shape or ())), f"{where} has shape {[*leaf.shape]}, its space {part.shape}")
+        array, title = arrays[name], f"observation {name}".strip()
+        check(
+            array.shape == (WORLDS, *(part.shape or ())), f"{title} has shape {[*array.shape]}, its space {part.shape}"
+        )
         wanted = torch.bool if isinstance(part, spaces.MultiBinary) else getattr(torch, str(part.dtype))
-        check(leaf.dtype == wanted, f"{where} is {leaf.dtype}, its space {wanted}")
-        check(bool(leaf[worlds].isfinite().all()), f"{where} is not finite")
+        check(array.dtype == wanted, f"{title} is {array.dtype}, its space {wanted}")
+        check(bool(array[worlds].isfinite().all()), f"{title} is not finite")
 
 
 def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:
-    """Everything that holds of one step; returns which worlds ended."""
+    """Check all promises about one step; return bool [N], which episodes ended.
+
+    `sums` are the rewards and `ages` the steps of each episode so far, [N].
+    """
     for name in ("reward", "episode_return", "episode_length"):
         column = step._asdict()[name]
         check(column.shape == (WORLDS,) and column.dtype == torch.float32, f"{name} is not float32 [{WORLDS}]")
@@ -215,7 +233,7 @@ def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:
     ended = step.terminated | step.truncated
     check_observation(envs, step.obs, torch.ones_like(ended))
     check_observation(envs, step.final_obs, ended)
-    ended &= step.episode_length > 0  # else nobody counts that end
+    ended &= step.episode_length > 0  # an end without a length is not counted as an episode
     close = torch.isclose(step.episode_return.double(), sums, rtol=1e-4, atol=1e-3)
     check(bool(close[ended].all()), "episode_return is not the sum of the episode's rewards")
     check(bool((step.episode_length == ages)[ended].all()), "episode_length is not the number of the episode's steps")
@@ -226,20 +244,20 @@ def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:
 
 
 def check_snapshot(envs: VecEnv, copy: VecEnv, actions: list[Tensor]) -> str:
-    """`exact` where the restored copy repeats every step, `seam` where its first step cuts the rest."""
+    """Return "exact" if the restored copy repeats every step, "seam" if its first step ends the other episodes."""
     state = envs.state_dict()
     copy.reset(SEED + 1)
     copy.load_state_dict(state)
     same = torch.ones(WORLDS, dtype=torch.bool)
     cut = torch.zeros(WORLDS, dtype=torch.bool)
     for index, action in enumerate(actions):
-        mine, theirs = (tree_map(torch.clone, worlds.step(action)) for worlds in (envs, copy))
-        cut = theirs.truncated & (theirs.reward == 0) if index == 0 else cut
-        ended = mine.terminated | mine.truncated
-        for name, column in mine._asdict().items():
-            for one, other in zip(leaves(column), leaves(theirs._asdict()[name]), strict=True):
-                equal = (one == other).flatten(1).all(1) if one.dim() > 1 else one == other
-                same &= equal | ~ended if name in OF_THE_ENDED else equal
+        first, second = (tree_map(torch.clone, worlds.step(action)) for worlds in (envs, copy))
+        cut = second.truncated & (second.reward == 0) if index == 0 else cut
+        ended = first.terminated | first.truncated
+        for name, column in first._asdict().items():
+            for left, right in zip(leaves(column), leaves(second._asdict()[name]), strict=True):
+                equal = (left == right).flatten(1).all(1) if left.dim() > 1 else left == right
+                same &= equal | ~ended if name in AT_END_ONLY else equal
     check(bool((same | cut).all()), "a restored snapshot goes on differently without having cut the episode")
     return "exact" if bool(same.all()) else "seam"
 

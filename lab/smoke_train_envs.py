@@ -1,6 +1,6 @@
-"""Trains every shipped variant for two iterations, evaluation included, each as the command a person would type.
+"""Trains every shipped variant for two iterations, evaluation included, each by the command that a person would type.
 
-It proves that the variants run, not that they learn. Runs go to a temporary folder.
+It proves that the variants run, not that they learn. Runs are stored in a temporary folder.
 """
 
 import os
@@ -19,13 +19,13 @@ from stride.utils import entry
 from stride.utils.provenance import PROJECT
 
 ITERATIONS = 2
-STEPS = 2000  # where an algorithm has no rollout to count in
-EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2", "eval_max_steps=50")  # of each world
-TAIL = 12  # lines shown of a variant that failed
+STEPS = 2000  # env steps of algorithms without rollouts
+EVALUATION = ("eval_freq_epochs=1", "eval_warmup_epochs=0", "eval_episodes=2", "eval_max_steps=50")
+TAIL = 12  # last lines of output that are shown if a variant fails
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 when a variant failed."""
+    """Exit code 1: a variant failed."""
     parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", metavar="TERM", help="only variants that --list-envs TERM shows")
     parser.add_argument("--timesteps", type=int, metavar="N", help=f"env steps of each (or {ITERATIONS} iterations)")
@@ -35,16 +35,16 @@ def main(argv: list[str]) -> int:
     rows = list_environments(arguments.filter)
     variants = [f"{row.env}:{row.variant}" for row in rows if not missing(row.env_id)]
     commands = [command(variant, arguments.timesteps) for variant in variants]
-    began, failed = time.monotonic(), list[str]()
-    with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:  # @last stays whose it is
-        for done in run_all(commands, arguments.workers, {"STRIDE_RUNS": runs}):
-            lines = done.output_tail.strip().splitlines() or ["(no output)"]
-            word, seconds = "FAILED" if done.returncode else "ok", time.monotonic() - began
-            print(f"{word:<7} {seconds:6.1f} s  {variants[done.index]:<32} {result(lines[-1])}", flush=True)
-            if done.returncode:
-                failed.append(variants[done.index])
+    started, failed = time.monotonic(), list[str]()
+    with tempfile.TemporaryDirectory(prefix="stride-smoke-") as runs:  # so @last of the user stays
+        for ended in run_all(commands, arguments.workers, {"STRIDE_RUNS": runs}):
+            lines = ended.output_tail.strip().splitlines() or ["(no output)"]
+            status, seconds = "FAILED" if ended.returncode else "ok", time.monotonic() - started
+            print(f"{status:<7} {seconds:6.1f} s  {variants[ended.index]:<32} {result(lines[-1])}", flush=True)
+            if ended.returncode:
+                failed.append(variants[ended.index])
                 print("\n".join(f"        | {line}" for line in lines[-TAIL:]), flush=True)
-    count, seconds = f"{len(variants) - len(failed)} of {len(variants)}", time.monotonic() - began
+    count, seconds = f"{len(variants) - len(failed)} of {len(variants)}", time.monotonic() - started
     print(f"\n{count} variants run, {seconds:.1f} s, {arguments.workers} at a time")
     for env, extra in {row.env: missing(row.env_id) for row in rows}.items():
         if extra:
@@ -55,18 +55,19 @@ def main(argv: list[str]) -> int:
 
 
 def command(variant: str, timesteps: int | None) -> list[str]:
-    """train.py for one variant; a budget below one rollout is raised to that."""
+    """Return the command for one variant; a budget below one rollout (or before the first update) is raised."""
     config = load_config(*parse_config_id(variant))
-    least, usual = 1, STEPS
+    minimum, default = 1, STEPS
     if isinstance(config, RolloutConfig):
-        least, usual = config.rollout_size, ITERATIONS * config.rollout_size
+        minimum, default = config.rollout_size, ITERATIONS * config.rollout_size
     if isinstance(config, ReplayConfig):
-        least = config.learning_starts + 1
-    budget = max(usual if timesteps is None else timesteps, least)
+        minimum = config.learning_starts + 1
+    budget = max(default if timesteps is None else timesteps, minimum)
     return [sys.executable, str(PROJECT / "train.py"), variant, f"max_timesteps={budget}", *EVALUATION, "--quiet"]
 
 
 def result(line: str) -> str:
+    """Return the result line of a training without its last sentence."""
     return line.rpartition(". ")[0] or line
 
 
