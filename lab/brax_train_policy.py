@@ -1,6 +1,6 @@
-"""Train a policy in worlds of Brax, which JAX compiles: `ant` is `python train.py brax/ant:ppo`.
+"""Train a policy in Brax environments, which JAX compiles: `ant` is `python train.py brax/ant:ppo`.
 
-Whatever else is written, such as n_envs=256 or max_timesteps=2e6, goes to train.py.
+All other arguments, such as n_envs=256 or max_timesteps=2e6, are passed to train.py.
 """
 
 from stride.commands import train
@@ -13,8 +13,8 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--algo", default="ppo", help="whose general settings: ppo, reinforce, sac, dreamer")
-    arguments, words = parser.parse_known_args(argv)
-    return train.command([f"{PREFIX}{arguments.task}:{arguments.algo}", *words])
+    arguments, others = parser.parse_known_args(argv)
+    return train.command([f"{PREFIX}{arguments.task}:{arguments.algo}", *others])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Does a run that was broken on purpose end with its cure, and does a healthy one stay without alerts?
+"""Breaks trainings on purpose: their report must name the cure, and healthy trainings must have no alerts.
 
     python -m lab.cures --record           twelve ways to break a run, twelve healthy neighbours; docs/alerts.md
-    python -m lab.cures flipped            some of them, nothing is written
-    python -m lab.cures --replay           the stored returns of all evidence through the alerts, nothing is trained
+    python -m lab.cures flipped            those with this text in their names; nothing is written
+    python -m lab.cures --replay           checks the stored returns of all evidence for alerts; nothing is trained
     python -m lab.cures --shipped 3        trains the shipped variants that took at most so many minutes
 
-A break counts as named where its cause, or its key, is changed by one of the first two commands that the end of the run
-offers. A neighbour, a stored run and a shipped variant count as quiet where they have no alert at all. Thresholds are
-chosen on seeds 100 and up. Exit code 1: fewer than 33 of 36 are named, or something healthy has an alert.
+A break is named if one of the first two commands that the report proposes changes one of its causes (keys of the
+config). A neighbour is a harmless change of a variant. A neighbour, a stored run or a shipped variant is quiet if it
+has no alert at all. Thresholds were chosen on seeds 100 and up. Exit code 1: fewer than 33 of 36 breaks are named, or
+something healthy has an alert.
 """
 
 import argparse
@@ -39,12 +40,12 @@ PAGE, FIGURES = PROJECT / "docs" / "alerts.md", RESULTS / "cures" / "rows.json"
 COMMANDS = re.compile(r"With another value, most likely fix first:\n\n```sh\n(.*?)\n```", re.DOTALL | re.IGNORECASE)
 SPOILED = "env_wrappers=[{id:'lab.spoiled:%s'%s}]"
 PPO, DQN, LAKE = "CartPole-v1:ppo", "CartPole-v1:dqn", "FrozenLake-v1:q_learning"
-SHORT_PPO, SHORT_DQN = "max_timesteps=60_000", "max_timesteps=30_000"  # a break shows in a part of the budget, too
-ENOUGH = 33  # of 36
+SHORT_PPO, SHORT_DQN = "max_timesteps=60_000", "max_timesteps=30_000"  # a break shows before the end of the budget
+MIN_NAMED = 33  # of 36 breaks
 
 
 class Way(NamedTuple):
-    """A training that is broken in a known way; of a healthy one no key is to blame."""
+    """A training: its arguments, and the keys that are the causes if it is broken; () if it is healthy."""
 
     words: tuple[str, ...]
     causes: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ harmless change of a variant: it must have no alert."""
 
 
 class Row(NamedTuple):
-    """One training and its end."""
+    """One training and its result."""
 
     way: str
     seed: int
@@ -108,9 +109,9 @@ class Row(NamedTuple):
     alerts: list[str]
     cures: list[str]
     blind: list[str]
-    """the cures of one who does not know what was changed"""
+    """cures by the numbers alone, without the keys that were changed"""
     named: bool | None = None
-    """None of a neighbour"""
+    """whether the cause is named; None for a neighbour"""
 
     def cells(self) -> tuple[str, ...]:
         cures = ", ".join(f"`{cure}`" for cure in self.cures) or "-"
@@ -120,22 +121,22 @@ class Row(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    given = parse(argv)
-    if given.replay or given.shipped:
-        loud = [*(replayed() if given.replay else ()), *(trained(given.shipped) if given.shipped else ())]
-        print(f"  {len(loud)} with alerts")
-        return 1 if loud else 0
-    rows = kept() if given.record else []
+    options = parse(argv)
+    if options.replay or options.shipped:
+        noisy = [*(replayed() if options.replay else ()), *(trained(options.shipped) if options.shipped else ())]
+        print(f"  {len(noisy)} with alerts")
+        return 1 if noisy else 0
+    rows = kept() if options.record else []
     known = {(row.way, row.seed) for row in rows}
-    wanted = []
-    for name in named(given.pattern, [*BREAKS, *NEIGHBOURS]):
-        count = given.seeds if name in BREAKS else 1
-        wanted += [(name, seed) for seed in range(given.first, given.first + count) if (name, seed) not in known]
-    with ThreadPoolExecutor(given.workers) as pool:
-        for row in pool.map(lambda way: measured(*way), wanted):
+    missing = []
+    for name in named(options.pattern, [*BREAKS, *NEIGHBOURS]):
+        count = options.seeds if name in BREAKS else 1
+        missing += [(name, seed) for seed in range(options.first, options.first + count) if (name, seed) not in known]
+    with ThreadPoolExecutor(options.workers) as pool:
+        for row in pool.map(lambda way: measured(*way), missing):
             rows.append(row)
             print("  ".join(row.cells()), flush=True)
-            if given.record:
+            if options.record:
                 write(rows)
     print(summary(rows))
     return 1 if missed(rows) else 0
@@ -156,7 +157,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def measured(name: str, seed: int) -> Row:
-    """Train one way and read its end."""
+    """Train one way with this seed and read its report."""
     way = (BREAKS | NEIGHBOURS)[name]
     with tempfile.TemporaryDirectory() as runs:
         run = train([*way.words, "--seed", str(seed)], runs)
@@ -174,18 +175,18 @@ def measured(name: str, seed: int) -> Row:
 
 
 def train(words: Sequence[str], runs: str) -> RunDir:
-    """The run that a training leaves in this folder."""
+    """Train into the empty folder `runs` and return the run; RuntimeError if there is not exactly one."""
     env = {**os.environ, "STRIDE_RUNS": runs}
     command = [sys.executable, str(PROJECT / "train.py"), *words, "--quiet", "threads=1"]
-    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True)
     folders = [path for path in Path(runs).iterdir() if (path / "config.json").is_file() and not path.is_symlink()]
     if len(folders) != 1:
-        raise RuntimeError(f"{shlex.join(words)} left {len(folders)} runs: {done.stderr[-300:]}")
+        raise RuntimeError(f"{shlex.join(words)} left {len(folders)} runs: {result.stderr[-300:]}")
     return RunDir(folders[0])
 
 
 def replayed() -> Iterator[str]:
-    """The stored runs that reached their goal and would have had an alert; evidence keeps returns alone."""
+    """Yield stored runs that reached their goal but would have had an alert (only returns are stored)."""
     healthy, failing = 0, 0
     for folder in sorted({path.parent for path in RESULTS.rglob("*-*.json")}):
         for path, evidence in read_all(folder):
@@ -202,6 +203,7 @@ def replayed() -> Iterator[str]:
 
 
 def judged(evidence: Evidence, record: Any) -> list[str]:
+    """Return the alerts that the stored returns of a run would have raised."""
     rows: dict[int, dict[str, float]] = {}
     for kind, metric in (("train", TRAIN), ("val", VAL)):
         for steps, value in record["curve"][kind]:
@@ -212,7 +214,7 @@ def judged(evidence: Evidence, record: Any) -> list[str]:
 
 
 def trained(minutes: float) -> Iterator[str]:
-    """The shipped variants with an alert, of those that took at most so many minutes; on a seed nobody has shown."""
+    """Train the shipped variants that took at most so many minutes (seed 100); yield those with an alert."""
     for _, evidence in read_all(RESULTS):
         if median(record["seconds"] for record in evidence.finished()) > 60 * minutes:
             continue
@@ -227,9 +229,9 @@ def trained(minutes: float) -> Iterator[str]:
 
 def missed(rows: Sequence[Row]) -> bool:
     """Whether too few breaks are named, or a neighbour has an alert."""
-    broken = [row.named for row in rows if row.named is not None]
-    loud = any(row.alerts for row in rows if row.named is None)
-    return loud or sum(broken) * (len(BREAKS) * 3) < ENOUGH * len(broken)
+    named_flags = [row.named for row in rows if row.named is not None]
+    is_noisy = any(row.alerts for row in rows if row.named is None)
+    return is_noisy or sum(named_flags) * (len(BREAKS) * 3) < MIN_NAMED * len(named_flags)
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -243,18 +245,19 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def kept() -> list[Row]:
+    """Return the rows that are already stored."""
     return [Row(**row) for row in read_json(FIGURES)["rows"]] if FIGURES.is_file() else []
 
 
 def write(rows: Sequence[Row]) -> None:
-    """docs/alerts.md, and the rows."""
+    """Store the rows and write docs/alerts.md."""
     order = [*BREAKS, *NEIGHBOURS]
     rows = sorted(rows, key=lambda row: (order.index(row.way), row.seed))
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
-    where = machine()
-    write_json(FIGURES, {"machine": where, "commit": git_hash(), "rows": [row._asdict() for row in rows]})
+    host = machine()
+    write_json(FIGURES, {"machine": host, "commit": git_hash(), "rows": [row._asdict() for row in rows]})
     page = [INTRODUCTION, "", summary(rows), "", table([HEAD, *(row.cells() for row in rows)]), ""]
-    page.append(f"Measured on {where['cpu']}, {where['cores']} cores, at {git_hash()[:10]}, beside other work.\n")
+    page.append(f"Measured on {host['cpu']}, {host['cores']} cores, at {git_hash()[:10]}, beside other work.\n")
     PAGE.write_text("\n".join(page), encoding="utf-8")
 
 

@@ -1,24 +1,24 @@
-"""Is everything right on this GPU, and how fast is it? In three parts of less than nine minutes, without a network.
+"""Checks that everything is right on this GPU, and how fast it is; three parts of less than nine minutes, no network.
 
-    python scripts/gpu_check.py                     --part hashes: are bits, graphs and resumed runs what they must be?
+    python scripts/gpu_check.py                     --part hashes: bits, CUDA graphs and resumed runs
     python scripts/gpu_check.py --part learn        PPO on CartPole, Pendulum and Acrobot, beside fused_cpu
     python scripts/gpu_check.py --part speed        worlds, rollouts, updates, and every kernel
     python scripts/gpu_check.py --only rollouts waits --json FILE
-    python scripts/gpu_check.py --wheels .wheels    where there is a network: packs what a bare machine lacks
-    python scripts/gpu_check.py --hashes            where there is none of a GPU: what its bits are compared with
+    python scripts/gpu_check.py --wheels .wheels    on a machine with a network: packs what the GPU's machine lacks
+    python scripts/gpu_check.py --hashes            on any machine: writes the hashes that the GPU's bits must equal
 
-A bare machine brings Python 3.11 or later, torch 2.11 or later for CUDA, CuPy, NumPy, Numba, Lightning, PyYAML and
-rich; what else the project imports comes from the folder that --wheels has filled and that is carried there. Without
-Numba no module of a world or of an agent can be imported: every check but the facts says so, and nothing is shown.
-What is found lies in docs/benchmarks/gpu-NAME-PART.json, written after each check.
-Exit code 0: whatever was run is right. 1: something is not, or broke off. 2: there is no GPU, or a word is wrong.
+The GPU's machine needs Python 3.11 or later, torch 2.11 or later for CUDA, CuPy, NumPy, Numba, Lightning, PyYAML and
+rich. Other packages come from the folder that --wheels has filled and that is copied there. Without Numba no module of
+an environment or agent can be imported: then every check except the facts fails, and nothing is proven.
+Results are in docs/benchmarks/gpu-NAME-PART.json, written after each check.
+Exit code 0: all that was run is right. 1: something is wrong, or broke off. 2: there is no GPU, or a wrong argument.
 """
 
 import os
 import sys
 from pathlib import Path
 
-if __name__ == "__main__" and __spec__ is None:  # run as a file: the same by its dotted name finds its neighbours
+if __name__ == "__main__" and __spec__ is None:  # run as a file: run it again as a module, which finds its imports
     path = os.pathsep.join(filter(None, (str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "lab.gpu_check", *sys.argv[1:]]
     os.execve(sys.executable, command, os.environ | {"PYTHONPATH": path})
@@ -39,8 +39,8 @@ from stride.utils import entry
 from stride.utils.provenance import PROJECT, git_hash, source_hash
 from stride.utils.user_error import UserError, describe_error
 
-SECONDS = 530.0  # of a part: a command there may take ten minutes, and this one less than nine
-FIRST = 60.0  # seconds in which a GPU says its name
+SECONDS = 530.0  # for a part: a command on the GPU's machine may take ten minutes, this one less than nine
+NAME_SECONDS = 60.0  # in which the GPU's name must be known
 RESULTS = PROJECT / "docs" / "benchmarks"
 
 
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         print("\n".join(pack(asked.wheels, PROJECT, asked.python, (*LACKED, *asked.also))))
         return 0
     if asked.hashes:
-        return import_module("lab.gpu.bits").write_hashes()  # brings Numba and all worlds
+        return import_module("lab.gpu.bits").write_hashes()  # imported here: it needs Numba and all environments
     folder = asked.carried or (PROJECT / FOLDER if (PROJECT / FOLDER).is_dir() else None)
     return unpacked(folder, argv) if folder and not asked.bare else measure(asked)
 
@@ -77,7 +77,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def unpacked(carried: Path, argv: list[str]) -> int:
-    """The same in a process that finds the carried packages; they are gone afterwards."""
+    """Unpack the copied packages into a temporary folder, and run this command again in a process that finds them."""
     with tempfile.TemporaryDirectory(prefix="stride-wheels-") as folder:
         unpack(carried, Path(folder))
         path = os.pathsep.join(filter(None, (folder, str(PROJECT), os.environ.get("PYTHONPATH"))))
@@ -86,8 +86,11 @@ def unpacked(carried: Path, argv: list[str]) -> int:
 
 
 def measure(asked: argparse.Namespace, machine: Machine = Machine(), load: Callable[[str], Check] = load) -> int:  # noqa: B008
-    """The checks, and what they came to. This process never touches the device: checks are forked from it."""
-    began = time.monotonic()
+    """Run the checks and write their results; return the exit code.
+
+    This process never uses the GPU, because checks are forked from it.
+    """
+    started = time.monotonic()
     name = present(machine)
     if lacking := missing():
         where = "on a machine with a network: python scripts/gpu_check.py --wheels"
@@ -98,9 +101,9 @@ def measure(asked: argparse.Namespace, machine: Machine = Machine(), load: Calla
         "gpu": name, "part": asked.part, "command": called(), "git_hash": git_hash(), "source": source_hash(),
         "not_installed": lacking,
     }  # fmt: skip
-    record = Record(path, facts, PARTS[asked.part], asked.seconds - (time.monotonic() - began))
+    record = Record(path, facts, PARTS[asked.part], asked.seconds - (time.monotonic() - started))
     record.run(asked.only, load, machine)
-    not_run = [check for check, found in record.checks.items() if found is None]
+    not_run = [check for check, outcome in record.checks.items() if outcome is None]
     verdict = {True: "whatever was run is right", False: "NOT right", None: "nothing was checked"}[record.right]
     left_out = f"; not run: {', '.join(not_run)}" if not_run else ""
     print(f"\n{name}: {verdict}{left_out}; {os.path.relpath(path)}")
@@ -108,16 +111,16 @@ def measure(asked: argparse.Namespace, machine: Machine = Machine(), load: Calla
 
 
 def present(machine: Machine) -> str:
-    """The GPU's name; UserError where there is none."""
+    """Return the GPU's name; UserError if there is none."""
     try:
-        [found] = apart(partial(import_module("lab.gpu.facts").present, machine), FIRST)
+        [answer] = apart(partial(import_module("lab.gpu.facts").present, machine), NAME_SECONDS)
     except ImportError as error:
         raise UserError(f"{describe_error(error)}; a GPU is checked by torch") from error
     except ApartError as error:
         raise UserError(f"{machine.device}: {error}") from error
-    if found.wrong:
-        raise UserError(found.wrong[0])
-    return found.line
+    if answer.wrong:
+        raise UserError(answer.wrong[0])
+    return answer.line
 
 
 if __name__ == "__main__":

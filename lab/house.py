@@ -1,8 +1,8 @@
-"""The house counted, a checkout or two beside each other: how heavy, how dense, how plainly named.
+"""Counts the code of one or two checkouts: its size, its density, and how plainly it is named.
 
     python -m lab.house                        this checkout
     python -m lab.house ../before .            before and after, as one Markdown table
-    python -m lab.house ../before . --names    and where to find what was counted in the last one
+    python -m lab.house ../before . --names    also the places of what was counted in the last one
 
 Counts are read from the source by ast. Nothing of a checkout is imported or run, so any commit can be counted. There
 are three parts. Tests: tests/. Laboratory: lab/ and its launchers, as LAB names them. Product: every other Python file
@@ -12,7 +12,7 @@ that is not hidden and not under docs/, runs/ or build/.
 - Code lines are neither blank, nor only a comment, nor part of a docstring.
 - Assigned names are variables where they get a value, each time; not attributes and not arguments. Their mean length
   leaves out indices and mathematics: names of one or two letters, and those in MATHS.
-- A class name has several homes where several files of the product have a class of this name.
+- A class name has several homes if several files of the product define a class of this name.
 - A function's length is from `def` to its last line, without decorators; methods and inner functions count, too.
 - Imports upward and circles are those of the architecture test, by the storeys that each checkout itself declares;
   wings are those of this checkout's lab/house_rules.py.
@@ -43,16 +43,19 @@ LAUNCHERS = ("brax_eval_policy", "brax_train_policy", "gpu_check", "smoke_test_e
 LAB: tuple[str, ...] = ("lab/", *(f"scripts/{name}.py" for name in LAUNCHERS))
 ODD = ("found", "each", "told", "lent", "whose", "began", "seen", "known", "kept")
 MATHS = {"cos", "eps", "eta", "exp", "lam", "log", "phi", "psi", "rho", "sin", "std", "tan", "tau"}
-LONG = 50  # lines of a function
+LONG = 50  # lines; longer functions are counted
 
 
 class Row(NamedTuple):
+    """A row of the table: what was counted, the number, and where."""
+
     name: str
     value: str
     places: Sequence[str] = ()
 
 
 def measure(root: Path) -> list[Row]:
+    """Count a checkout; every checkout has the same rows."""
     house = read_house(root)
     tests = [read_source(root, path) for path in product_files(root / "tests")]
     lab = [source for source in house.values() if source.path.startswith(LAB)]
@@ -74,7 +77,7 @@ def measure(root: Path) -> list[Row]:
 
 
 def code_lines(source: Source) -> int:
-    """How many lines are neither blank, nor only a comment, nor part of a text that stands alone."""
+    """Return the number of lines that are neither blank, nor only a comment, nor part of a docstring."""
     docs = set[int]()
     for node in source.nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -120,6 +123,7 @@ def _counted(name: str, places: Iterable[str]) -> Row:
 
 
 def table(heads: Sequence[str], columns: Sequence[Sequence[Row]]) -> str:
+    """Return a Markdown table with a column for each checkout."""
     lines = [f"| {' | '.join(['', *heads])} |", f"|---{'|---:' * len(heads)}|"]
     lines += [f"| {' | '.join([rows[0].name, *(row.value for row in rows)])} |" for rows in zip(*columns, strict=True)]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""A checkout as its imports draw it: every product file, who imports whom, and the storeys an import may not climb.
+"""Reads a checkout's files and imports, and has the rules of the architecture: who may import whom.
 
-Read off the source, nothing is imported or run. docs/architecture.md says STOREYS and WINGS in words,
-tests/test_architecture.py holds the rules, lab/house.py counts.
+Sources are only parsed; nothing is imported or run. docs/architecture.md describes STOREYS and WINGS in words,
+tests/test_architecture.py checks the rules, and lab/house.py counts violations.
 """
 
 import ast
@@ -20,7 +20,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("agents/base.py", "agents/laprop.py", "agents/optimizer_step.py", "agents/stopwatch.py"),
     ("agents/on_policy.py", "agents/off_policy.py", "agents/model_learning.py"),
     ("agents/exploration/",),
-    ("agents/*.py",),  # the algorithms: whatever stands in agents/ and is named in no other line
+    ("agents/*.py",),  # the algorithms: all files of agents/ that no other line names
     ("agents/trained/",),
     ("trainer_callbacks/",),
     ("agents/engines/plan/",),
@@ -30,14 +30,14 @@ STOREYS: tuple[tuple[str, ...], ...] = (  # a file may import from its own store
     ("scripts/", "stride/", "*.py"),
     ("lab/",),
 )
-ROOF = ("scripts/", "stride/", "lab/")  # and files at the top: they may import all, and hand wings to the core
-WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is the core; "!": but for this
+ROOF = ("scripts/", "stride/", "lab/")  # and files at the top: they may import everything, and give wings to the core
+WINGS: dict[str, tuple[str, ...]] = {  # all other files, except the roof, are the core; "!" excludes a file
     "engines": ("agents/engines/",),
     "compiled worlds": (
         "envs_fast/",
         "!envs_fast/vec_env.py",  # the contract of all environments
         "!envs_fast/buffers.py",
-        "!envs_fast/world.py",  # that of a compiled world, and who steps many of one
+        "!envs_fast/world.py",  # the contract of a compiled world, and the classes that step many of them
         "!envs_fast/compiled_env.py",
         "!envs_fast/numba_env.py",
         "!envs_fast/cuda_env.py",
@@ -71,14 +71,14 @@ WINGS: dict[str, tuple[str, ...]] = {  # what is neither here nor the roof is th
     "publishing": ("publishing/",),
     "export": ("export/",),
 }
-TABLE = "utils/wings.py"  # where the core names wings by strings; nobody else does
-# where a checkout says what its storeys are
+TABLE = "utils/wings.py"  # the only file in which the core names wings, as strings
+# files in which a checkout may declare its storeys
 WRITTEN_IN = ("lab/house_rules.py", "scripts/house_rules.py", "tests/test_architecture.py")
 NOT_OURS = {"tests", "runs", "docs", "build", "dist", "node_modules", "src"}
 
 
 class Import(NamedTuple):
-    """One name a file imports: the dotted module, the line, and whether it hides in a function or class."""
+    """One import of a file: the dotted module, the line, and whether it is inside a function or class."""
 
     target: str
     line: int
@@ -86,7 +86,7 @@ class Import(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A parsed file; `name` is how others import it, `nodes` is its tree walked once for all rules."""
+    """A parsed file; `name` is its dotted module, `nodes` all nodes of its tree (walked once for all rules)."""
 
     path: str
     name: str
@@ -96,22 +96,22 @@ class Source(NamedTuple):
     imports: list[Import]
 
 
-House = dict[str, Source]  # by dotted name
+House = dict[str, Source]  # dotted name -> source, for example "agents.ppo"
 
 
 def read_house(root: Path) -> House:
-    """Every product file under `root`."""
+    """Return every product file under `root`."""
     sources = [read_source(root, path) for path in product_files(root)]
     ours = {source.name for source in sources}
     return {source.name: source._replace(imports=[*resolve(source, ours)]) for source in sources}
 
 
 def product_files(root: Path) -> Iterator[Path]:
-    """Every Python file of the checkout but tests, what runs and builds leave, and virtual environments."""
+    """Yield every Python file of the checkout, except tests, runs, builds and virtual environments."""
     for folder, folders, files in os.walk(root):
         unwanted = NOT_OURS if Path(folder) == root else {"__pycache__"}
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in unwanted)
-        if "pyvenv.cfg" in files:  # somebody's virtual environment
+        if "pyvenv.cfg" in files:  # a virtual environment
             folders.clear()
             continue
         yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
@@ -125,7 +125,7 @@ def read_source(root: Path, file: Path) -> Source:
 
 
 def resolve(source: Source, ours: set[str]) -> Iterator[Import]:
-    """Imports as modules: `from package import thing` is package.thing where that is a file of ours."""
+    """Yield the imports of a source as modules: `from package import thing` is package.thing if ours has it."""
     scopes = [node for node in source.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
     hidden = {id(node) for scope in scopes for node in _imports_within(scope)}
     for node in source.nodes:
@@ -140,13 +140,13 @@ def resolve(source: Source, ours: set[str]) -> Iterator[Import]:
 
 
 def _by_path(module: str, ours: set[str]) -> str:
-    """`stride.agents.ppo` is agents.ppo where a checkout has agents/ppo.py at its top and imports it below one name."""
+    """Return agents.ppo for `stride.agents.ppo` if the checkout has agents/ppo.py at its top."""
     short = module.removeprefix("stride.")
     return short if module not in ours and short in ours else module
 
 
 def _imports_within(statement: ast.AST) -> Iterator[ast.AST]:
-    """Of a scope, through whatever statements hold statements; no expression holds an import."""
+    """Yield the imports inside a function or class, also those inside its `if`, `with` and `try`."""
     for inner in ast.iter_child_nodes(statement):
         if isinstance(inner, ast.Import | ast.ImportFrom):
             yield inner
@@ -155,7 +155,7 @@ def _imports_within(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def storeys_of(root: Path) -> tuple[tuple[str, ...], ...]:
-    """The storeys that a checkout itself declares, ours where it declares none."""
+    """Return the storeys that a checkout itself declares, or ours if it declares none."""
     for file in (root / place for place in WRITTEN_IN if (root / place).is_file()):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -166,16 +166,20 @@ def storeys_of(root: Path) -> tuple[tuple[str, ...], ...]:
 
 
 def storey(path: str, storeys: tuple[tuple[str, ...], ...] = STOREYS) -> int | None:
-    """Its place in the list: by its own name, else by the innermost folder listed, else as any file of its folder."""
+    """Return the storey of a file as an index of `storeys`; None if it has none.
+
+    Its own name counts first, then the innermost folder in the list, then a pattern such as agents/*.py.
+    """
     folders = [f"{folder}/" for folder in PurePosixPath(path).parents][:-1]
-    for wanted in (path, *folders, f"{folders[0] if folders else ''}*.py"):
-        for place, patterns in enumerate(storeys):
-            if wanted in patterns:
-                return place
+    for pattern in (path, *folders, f"{folders[0] if folders else ''}*.py"):
+        for index, patterns in enumerate(storeys):
+            if pattern in patterns:
+                return index
     return None
 
 
 def imports_run_downward(house: House, storeys: tuple[tuple[str, ...], ...] = STOREYS) -> Iterator[str]:
+    """Yield violations: relative imports, and imports from a higher storey."""
     for source in house.values():
         mine = storey(source.path, storeys)
         for target, line, _ in source.imports:
@@ -187,7 +191,7 @@ def imports_run_downward(house: House, storeys: tuple[tuple[str, ...], ...] = ST
 
 
 def wing(path: str) -> str:
-    """The wing that a file belongs to, "" of the core and the roof."""
+    """Return the wing that a file belongs to; "" for the core and the roof."""
     for name, patterns in WINGS.items():
         if path.startswith(patterns) and f"!{path}" not in patterns:
             return name
@@ -195,12 +199,12 @@ def wing(path: str) -> str:
 
 
 def is_core(path: str) -> bool:
-    """Whether it is neither of a wing nor of the roof."""
+    """Whether a file belongs neither to a wing nor to the roof."""
     return not wing(path) and "/" in path and not path.startswith(ROOF)
 
 
 def core_imports_no_wing(house: House) -> Iterator[str]:
-    """Nor names one in a string, but for the table by which the core asks for them."""
+    """Yield violations: the core imports a wing, or names one in a string (only TABLE may)."""
     for source in house.values():
         if is_core(source.path):
             for target, line in (*wings_imported(source, house), *wings_named(source, house)):
@@ -208,7 +212,7 @@ def core_imports_no_wing(house: House) -> Iterator[str]:
 
 
 def wings_import_no_wing(house: House) -> Iterator[str]:
-    """But their own, nor ask the core's table for one; what two of them want is of the core."""
+    """Yield violations: a wing imports or names another wing, or uses the core's table of wings."""
     for source in house.values():
         mine = wing(source.path)
         for target, line, _ in source.imports if mine else ():
@@ -220,14 +224,14 @@ def wings_import_no_wing(house: House) -> Iterator[str]:
 
 
 def wings_imported(source: Source, house: House) -> Iterator[tuple[str, int]]:
-    """Files of wings that it imports, each with the line."""
+    """Yield the files of wings that a source imports, each with the line."""
     for target, line, _ in source.imports:
         if target in house and wing(house[target].path):
             yield target, line
 
 
 def wings_named(source: Source, house: House) -> Iterator[tuple[str, int]]:
-    """The same of those that a string names: `envs_gym.doom`, `envs_gym.doom:DoomWorld`."""
+    """Yield files of wings that a string names (`envs_gym.doom`, `envs_gym.doom:DoomWorld`), each with the line."""
     for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and source.path != TABLE:
             target = node.value.partition(":")[0].removeprefix("stride.")
@@ -236,7 +240,7 @@ def wings_named(source: Source, house: House) -> Iterator[tuple[str, int]]:
 
 
 def no_circles(house: House) -> Iterator[str]:
-    """Neither by imports nor through the addresses by which kernels call one another."""
+    """Yield circles of imports, and of kernels that call each other by address."""
     finished: set[str] = set()
     calls = calls_by_address(house)
 
@@ -254,14 +258,17 @@ def no_circles(house: House) -> Iterator[str]:
 
 
 def calls_by_address(house: House) -> dict[str, list[Import]]:
-    """By file, the files that `f.name` reaches from there: those whose kernels are bound, `{"name": kernel}`."""
+    """Return, for each file of kernels, the files whose kernels it calls as `f.name`.
+
+    Such a kernel is bound by an entry `"name": kernel` of a dict somewhere.
+    """
     bound: dict[str, set[str]] = {}
     for source in house.values():
         for node in (node for node in source.nodes if isinstance(node, ast.Dict)):
             for key, value in zip(node.keys, node.values, strict=True):
                 name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
-                if name and ".kernels." in (home := home_of(source, value, house)):
-                    bound.setdefault(f"f.{name}", set()).add(home)
+                if name and ".kernels." in (module := home_of(source, value, house)):
+                    bound.setdefault(f"f.{name}", set()).add(module)
     kernels = {name for names in bound.values() for name in names}
     return {
         name: [
@@ -275,7 +282,7 @@ def calls_by_address(house: House) -> dict[str, list[Import]]:
 
 
 def home_of(source: Source, value: ast.expr, house: House) -> str:
-    """The file that defines `function` or `file.function`, "" where it is no kernel."""
+    """Return the file that defines `function` or `file.function`; "" if none of ours does."""
     owner, _, name = dotted(value).rpartition(".")
     if owner:
         return next((target for target, *_ in source.imports if target in house and target.endswith(f".{owner}")), "")
@@ -284,11 +291,12 @@ def home_of(source: Source, value: ast.expr, house: House) -> str:
 
 
 def at(source: Source, line: int, what: str) -> str:
+    """Return a violation as `path:line: what`."""
     return f"{source.path}:{line}: {what}"
 
 
 def dotted(node: ast.AST | None) -> str:
-    """`a.b.c` of an expression, "" where it is none."""
+    """Return `a.b.c` for an expression that is a dotted name, else ""."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,6 +1,7 @@
-"""Writes docs/benchmarks/kernels.md: what each kernel takes of each kind of GPU, by NVRTC, which needs none.
+"""Writes docs/benchmarks/kernels.md: the registers and stack of each kernel on each kind of GPU.
 
-Registers spilled into memory are an error, and so are more than 128.
+NVRTC compiles the kernels; no GPU is needed. It is an error if registers are spilled into memory, or if a kernel needs
+more than 128.
 """
 
 import ctypes
@@ -32,11 +33,14 @@ from stride.utils.user_error import UserError
 
 PAGE = PROJECT / "docs" / "benchmarks" / "kernels.md"
 FOLDERS = ("agents", "envs_fast", "utils")
-ARCHITECTURES = {  # the oldest and newest that CUDA 13 compiles for, and what is common between
+ARCHITECTURES = {  # the oldest and newest that CUDA 13 supports, and common ones between
     "sm_75": "T4, RTX 20", "sm_80": "A100", "sm_86": "RTX 30", "sm_90": "H100, H200", "sm_120": "RTX 50",
 }  # fmt: skip
-LOWERED, TENSOR_CORES = ("tf32", "bf16"), ("sm_80", "sm_86", "sm_90", "sm_120")  # precisions, and who multiplies these
-MOST = 128  # registers: four blocks of 128 threads on a multiprocessor
+LOWERED, TENSOR_CORES = (
+    ("tf32", "bf16"),
+    ("sm_80", "sm_86", "sm_90", "sm_120"),
+)  # precisions, and GPUs that have them
+MAX_REGISTERS = 128  # of a thread: then a multiprocessor has four blocks of 128 threads
 MISSING = "NVRTC is not installed: pip install nvidia-cuda-nvrtc"
 USED = re.compile(
     r"entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -46,17 +50,19 @@ USED = re.compile(
 
 
 class Used(NamedTuple):
+    """What a kernel needs on one architecture; registers are those of a thread."""
+
     kernel: str
     registers: int
     stack: int  # bytes
     spilled: int  # bytes stored and loaded because registers did not suffice
 
 
-Table = dict[str, dict[str, Used]]  # by kernel, by architecture
+Table = dict[str, dict[str, Used]]  # kernel -> architecture -> what it needs
 
 
 def main(argv: list[str]) -> int:
-    """Exit code: 1 where a kernel does not fit."""
+    """Exit code 1: a kernel does not fit."""
     parser_of(__doc__).parse_args(argv)
     table = everything()
     if lines := unfit(table):
@@ -79,21 +85,24 @@ def sources() -> list[Source]:
 
 
 def rollouts() -> list[Source]:
-    """The rollout of every twin for a net of 64 x 64, by each number of threads a world; the first world of a twin."""
-    found: dict[Path, list[Source]] = {}
+    """Return the sources of rollouts for a net of 64 x 64, with each number of threads per environment.
+
+    There is one for each file of device code, for the first environment that uses it.
+    """
+    by_file: dict[Path, list[Source]] = {}
     for world in map(WORLDS.__getitem__, with_twin()):
         setting, twin = world.setting(), twin_of(world)
         space = setting.observation_space
-        if twin in found or isinstance(space, Dict) or is_image(space):  # which no recipe reads
+        if twin in by_file or isinstance(space, Dict) or is_image(space):  # no recipe supports these observations
             continue
         policy = ActorCritic(Plan(setting.observation_space, setting.action_space))
         layout = lay_out(policy)
-        found[twin] = [source_of(world, sizes_of(policy, layout, split)) for split in SPLITS]
-    return [*chain.from_iterable(found.values())]
+        by_file[twin] = [source_of(world, sizes_of(policy, layout, split)) for split in SPLITS]
+    return [*chain.from_iterable(by_file.values())]
 
 
 def updates() -> list[Source]:
-    """What learns, for PPO's two nets of 64 x 64: of choices, of numbers, and of those of an older actor."""
+    """Return the sources of PPO's updates for nets of 64 x 64: discrete actions, real ones, real ones with lag."""
     cases = (("CartPole-v1", 0), ("Pendulum-v1", 0), ("Pendulum-v1", 1))
     return [learn.source_of(sizes_for(*case, tile)) for case in cases for tile in learn.TILES]
 
@@ -106,7 +115,7 @@ def sizes_for(env_id: str, lag: int, tile: int) -> learn.Defines:
 
 
 def lowered(precision: str, architectures: list[str]) -> Table:
-    """Those of choices that multiply in fewer bits, under names of their own."""
+    """Compile the updates of discrete actions in a lower precision; their names end in it, such as judge_bf16."""
     changed = {"PRECISION": learn.BITS[precision]}
     sources = [learn.source_of(sizes_for("CartPole-v1", 0, tile) | changed) for tile in learn.TILES]
     table = measured(sources, architectures)
@@ -114,6 +123,7 @@ def lowered(precision: str, architectures: list[str]) -> Table:
 
 
 def measured(compiled: list[Source], architectures: list[str]) -> Table:
+    """Compile each source for each architecture; of kernels with the same name keep the largest numbers."""
     table: Table = {}
     for source in compiled:
         for arch in architectures:
@@ -124,12 +134,13 @@ def measured(compiled: list[Source], architectures: list[str]) -> Table:
 
 
 def unfit(table: Table) -> list[str]:
+    """Return a line for each kernel that spills registers or needs too many."""
     lines = []
     for kernel, row in table.items():
         for arch, used in row.items():
             if used.spilled:
                 lines.append(f"{kernel} spills {used.spilled} bytes of registers into memory on {arch}")
-            if used.registers > MOST:
+            if used.registers > MAX_REGISTERS:
                 lines.append(f"{kernel} takes {used.registers} registers on {arch}")
     return lines
 
@@ -145,7 +156,7 @@ def markdown(table: Table, version: str) -> str:
         "",
         f"Registers of a thread, and the most bytes of stack, as NVRTC {version} compiles every kernel with "
         f"`{' '.join(OPTIONS)}`.",
-        f"None spills a register into memory or takes more than {MOST}, which is checked. Nets are here of "
+        f"None spills a register into memory or takes more than {MAX_REGISTERS}, which is checked. Nets are here of "
         "64 x 64 units,",
         f"and a rollout's row the most that it takes with {', '.join(map(str, SPLITS[:-1]))} or {SPLITS[-1]} threads "
         "a world. No GPU is needed to",
@@ -159,11 +170,11 @@ def markdown(table: Table, version: str) -> str:
 
 
 def library_file() -> Path | None:
-    """The newest that pip has installed; None where it has none."""
+    """Return the newest NVRTC library that pip has installed; None if there is none."""
     spec = importlib.util.find_spec("nvidia")
     folders = map(Path, spec.submodule_search_locations or ()) if spec else ()
-    found = [file for folder in folders for file in folder.glob("*/lib/libnvrtc.so.*")]
-    return max(found, key=lambda file: int(file.name.rpartition(".")[2]), default=None)
+    libraries = [file for folder in folders for file in folder.glob("*/lib/libnvrtc.so.*")]
+    return max(libraries, key=lambda file: int(file.name.rpartition(".")[2]), default=None)
 
 
 @cache
@@ -175,33 +186,33 @@ def library() -> ctypes.CDLL:
 
 def nvrtc_version() -> str:
     major, minor = ctypes.c_int(), ctypes.c_int()
-    _demand(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    _check(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     return f"{major.value}.{minor.value}"
 
 
 def resources(source: Source, arch: str) -> list[Used]:
-    """What the kernels of a source take, compiled for an architecture ("sm_90") as for a training."""
+    """Compile a source for an architecture ("sm_90") as for a training; return what each kernel needs."""
     log = _compile(source, [*OPTIONS, f"-arch={arch}", "--ptxas-options=-v"])
-    found = []
+    results = []
     for kernel, *numbers in USED.findall(log):
         stack, stores, loads, registers = map(int, numbers)
-        found.append(Used(kernel, registers, stack, stores + loads))
-    if not found:
+        results.append(Used(kernel, registers, stack, stores + loads))
+    if not results:
         raise RuntimeError(f"NVRTC {nvrtc_version()} does not say what {source.name} takes:\n{log}")
-    return found
+    return results
 
 
 def _compile(source: Source, options: list[str]) -> str:
     nvrtc, program = library(), ctypes.c_void_p()
     text, name = source.text.encode(), f"{source.name}.cu".encode()
-    _demand(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
     try:
-        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
+        option_array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        failed = nvrtc.nvrtcCompileProgram(program, len(options), option_array)
         size = ctypes.c_size_t()
-        _demand(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
         log = ctypes.create_string_buffer(size.value)
-        _demand(nvrtc.nvrtcGetProgramLog(program, log))
+        _check(nvrtc.nvrtcGetProgramLog(program, log))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     if failed:
@@ -209,11 +220,12 @@ def _compile(source: Source, options: list[str]) -> str:
     return log.value.decode()
 
 
-def _demand(code: int) -> None:
+def _check(code: int) -> None:
+    """Raise RuntimeError if an NVRTC function returned an error code."""
     if code:
-        say = library().nvrtcGetErrorString
-        say.restype = ctypes.c_char_p
-        raise RuntimeError(f"NVRTC: {say(code).decode()}")
+        error_string = library().nvrtcGetErrorString
+        error_string.restype = ctypes.c_char_p
+        raise RuntimeError(f"NVRTC: {error_string(code).decode()}")
 
 
 if __name__ == "__main__":

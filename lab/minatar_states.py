@@ -11,7 +11,7 @@ from stride.envs_fast.minatar import asterix, breakout, freeway, lists, seaquest
 from stride.envs_fast.minatar.game import ALL_ACTIONS, BEFORE, EDGE, SIDE
 
 Fill = Callable[[np.ndarray, np.random.Generator], None]
-AT_LOWEST = 0.2  # fraction of numbers set to their lowest value: a timer has ended, a wall is gone
+LOWEST = 0.2  # fraction of numbers set to their lowest value: a timer has ended, a wall is gone
 
 
 def random_states(env_id: str, number: int, rng: np.random.Generator) -> np.ndarray:
@@ -27,7 +27,7 @@ def _draw(states: np.ndarray, rng: np.random.Generator, ranges: dict[int, tuple[
     """Fill rows of the states with whole numbers in [low, high); `ranges` is row -> (low, high)."""
     for row, (low, high) in ranges.items():
         drawn = rng.integers(low, high, states.shape[1])
-        states[row] = np.where(rng.random(states.shape[1]) < AT_LOWEST, low, drawn)
+        states[row] = np.where(rng.random(states.shape[1]) < LOWEST, low, drawn)
 
 
 def _few_bits(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -42,7 +42,7 @@ def _breakout(states: np.ndarray, rng: np.random.Generator) -> None:
     _draw(states, rng, {**places, b.BALL_Y: (0, EDGE), b.DIRECTION: (0, 4), b.IN_WALL: (0, 2)})
     walls = _few_bits(rng, 30, (states.shape[1],))
     states[b.WALL] = np.where(
-        rng.random(len(walls)) < AT_LOWEST, 0, np.where(rng.random(len(walls)) < 0.5, walls, b.WHOLE)
+        rng.random(len(walls)) < LOWEST, 0, np.where(rng.random(len(walls)) < 0.5, walls, b.WHOLE)
     )
 
 

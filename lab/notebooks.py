@@ -1,9 +1,9 @@
-"""Carries out the notebooks of docs/notebooks, each in a folder and a kernel of its own, and keeps what they show.
+"""Runs the notebooks of docs/notebooks, each in its own folder and kernel, and stores their outputs.
 
     python -m lab.notebooks                all of them, in place
     python -m lab.notebooks first_run      one of them
 
-What a cell raises ends it, where the cell is not tagged `raises-exception`; then nothing is written.
+An error in a cell ends the command and nothing is written, unless the cell has the tag `raises-exception`.
 """
 
 import os
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 FOLDER = PROJECT / "docs" / "notebooks"
 ORDER = ("first_run", "your_environment", "compare_and_publish")
-SECONDS = 600  # a cell may take, on a busy machine
-COLOURS = re.compile(
-    r"\x1b\[[0-9;]*m"
-)  # of a terminal; the checkout's path goes from outputs, too: it is this machine's
+SECONDS = 600  # that a cell may take, on a busy machine
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal; they are removed from outputs, as is the checkout's path
 NEEDED = "notebooks need nbclient and ipykernel: pip install 'stride-rl[ci]'"
 
 
@@ -51,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def carried_out(path: Path) -> "NotebookNode":
-    """The notebook with what its cells show, by this interpreter, where there is nothing but the notebook."""
+    """Run a notebook with this interpreter in an empty folder, and return it with its outputs."""
     try:
         import nbformat
         from nbclient import NotebookClient
@@ -59,7 +57,7 @@ def carried_out(path: Path) -> "NotebookNode":
     except ImportError as error:
         raise UserError(NEEDED) from error
     notebook = nbformat.read(path, as_version=4)
-    about = notebook.metadata.copy()
+    metadata = notebook.metadata.copy()
     folder = Path(tempfile.mkdtemp(prefix="notebook-"))
     client = NotebookClient(
         notebook, timeout=SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True,
@@ -68,11 +66,11 @@ def carried_out(path: Path) -> "NotebookNode":
     try:
         client.execute(env=surroundings())
     except CellExecutionError as error:
-        place = max(cell.get("execution_count") or 0 for cell in notebook.cells)
-        raise UserError(f"{path.name}, cell [{place}]: {error.ename}: {error.evalue}") from error
+        cell_number = max(cell.get("execution_count") or 0 for cell in notebook.cells)
+        raise UserError(f"{path.name}, cell [{cell_number}]: {error.ename}: {error.evalue}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    notebook.metadata = about  # not the version of this interpreter
+    notebook.metadata = metadata  # without the version of this interpreter
     checkout = os.path.relpath(PROJECT, folder.resolve()) + os.sep
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ()) if "text" in output):
         output["text"] = COLOURS.sub("", output["text"].replace(checkout, ""))
@@ -80,7 +78,7 @@ def carried_out(path: Path) -> "NotebookNode":
 
 
 def surroundings() -> dict[str, str]:
-    """Runs lie beside the notebook; `stride` is this checkout, whatever is installed."""
+    """Return the environment variables of a kernel: runs beside the notebook, `stride` from this checkout."""
     path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
     programs = os.pathsep.join((str(Path(sys.prefix, "bin")), os.environ["PATH"]))
     own = {"STRIDE_RUNS": "runs", "PYTHONPATH": path, "PATH": programs, "VIRTUAL_ENV": sys.prefix, "COLUMNS": "110"}
@@ -94,7 +92,7 @@ def as_text(notebook: "NotebookNode") -> str:
 
 
 def shown(output: Mapping[str, Any]) -> str:
-    """What an output says in plain text; "" where it says nothing."""
+    """Return an output of a cell as plain text; "" if it has none."""
     if output["output_type"] == "stream":
         return str(output["text"])
     if output["output_type"] == "error":

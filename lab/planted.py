@@ -1,11 +1,12 @@
-"""Do the tests notice a fault? Each of planted_faults.toml in a copy of the checkout, and the tests that read its file.
+"""Plants known faults into a copy of the checkout, one by one, and checks that the tests notice each.
 
     git clone . ../planted && python -m lab.planted ../planted
     python -m lab.planted ../planted --only slot memory     faults with these words in their names
     python -m lab.planted ../planted --draw 10 --seed 41 --fast     ten of them against the whole fast suite
 
-Tests run nearest first, as lab.quick orders them, until one fails or the time is over. A fault counts as noticed only
-if the test that failed passes without it. Kernels are compiled anew for faults in them, which takes half a minute.
+The faults are in planted_faults.toml. For each, the tests that depend on its file run nearest first, as lab.quick
+orders them, until one fails or the time is over. A fault counts as noticed only if the failed test passes without it. A
+fault in a kernel takes half a minute more, because the kernels are compiled again.
 """
 
 import argparse
@@ -30,7 +31,7 @@ PYTEST = ("-x", "-q", "-rfE", "--numprocesses", "2", "--dist", "loadfile", "--no
 
 
 class Fault(NamedTuple):
-    """A piece of a file that is there once, and what is there instead where the fault is planted."""
+    """A fault: the text `old`, which is once in the file, is replaced by `new`."""
 
     name: str
     file: str
@@ -38,7 +39,7 @@ class Fault(NamedTuple):
     new: str
 
     def planted(self, text: str) -> str:
-        """The file's text with the fault."""
+        """Return the file's text with the fault; UserError if `old` is not there exactly once."""
         if text.count(self.old) != 1:
             raise UserError(f"{self.name!r}: the text to replace is {text.count(self.old)} times in {self.file}")
         return text.replace(self.old, self.new)
@@ -75,25 +76,25 @@ def main(argv: list[str]) -> int:
 
 
 def noticing_test(checkout: Path, fault: Fault, arguments: argparse.Namespace) -> str:
-    """The first test that fails with the fault and passes without it; "" where none did."""
+    """Return the first test that fails with the fault and passes without it; "" if there is none."""
     path = checkout / fault.file
-    sound = path.read_text()
+    original = path.read_text()
     tests = ["tests"] if arguments.fast else [*touched_tests(checkout, [fault.file])]
-    path.write_text(fault.planted(sound))
+    path.write_text(fault.planted(original))
     try:
         output = run_tests(checkout, [*PYTEST, "-m", "not slow", *tests], None if arguments.fast else arguments.seconds)
     finally:
-        path.write_text(sound)
+        path.write_text(original)
     failure = FAILED.search(output)
     if not failure:
         return ""
     test = failure[1] + (failure[2] or "")
-    again = run_tests(checkout, ["-q", "-rfE", test], None)
-    return "" if FAILED.search(again) else test
+    output_without = run_tests(checkout, ["-q", "-rfE", test], None)
+    return "" if FAILED.search(output_without) else test
 
 
 def run_tests(checkout: Path, arguments: list[str], seconds: float | None) -> str:
-    """What pytest prints, as far as it came."""
+    """Run pytest and return its output; after so many seconds it is stopped."""
     command = [sys.executable, "-m", "pytest", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True) as tests:
@@ -104,8 +105,8 @@ def run_tests(checkout: Path, arguments: list[str], seconds: float | None) -> st
             return tests.communicate()[0]
 
 
-def git(checkout: Path, *words: str) -> str:
-    result = subprocess.run(["git", *words], cwd=checkout, capture_output=True, text=True, check=False)
+def git(checkout: Path, *arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=False)
     return result.stdout + result.stderr
 
 

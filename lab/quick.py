@@ -1,12 +1,12 @@
-"""The tests that a change touches, nearest first: what `make quick BASE=COMMIT` runs.
+"""Runs the tests that a change affects, nearest first: this is `make quick BASE=COMMIT`.
 
     python -m lab.quick HEAD~1             run the fast tests that read what changed since this commit
     python -m lab.quick HEAD~1 --list      only print their files, each with its distance
     python -m lab.quick --of utils/durable_file.py --list
 
-A test file is touched if it imports a changed file, itself (distance 1) or through other files (2, 3, ...). A string
-counts as an import where it names a module (`stride.envs_gym.doom:DoomWorld`) or a file that is not Python
-(`metrics.yaml`, `episodes.cu`). This is for people who wait: CI always runs every test.
+A test file is affected if it imports a changed file, directly (distance 1) or through other files (2, 3, ...). A string
+counts as an import if it names a module (`stride.envs_gym.doom:DoomWorld`) or a file that is not Python
+(`metrics.yaml`, `episodes.cu`). This saves time while you work; CI always runs every test.
 """
 
 import ast
@@ -43,12 +43,12 @@ def main(argv: list[str]) -> int:
             print(f"{distance:3} {path}")
         print(f"{len(distances)} test files for {len(changed)} changed files")
         return 0
-    words = ["--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--in-order", "-m", "not slow"]
-    return subprocess.run([sys.executable, "-m", "pytest", *words, *distances], cwd=PROJECT, check=False).returncode
+    options = ["--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--in-order", "-m", "not slow"]
+    return subprocess.run([sys.executable, "-m", "pytest", *options, *distances], cwd=PROJECT, check=False).returncode
 
 
 def changed_since(commit: str) -> list[str]:
-    """Files that differ from this commit, with those that git does not know yet."""
+    """Return the files that differ from this commit, and new files that git does not track yet."""
     paths = []
     for command in (["diff", "--name-only", commit, "--"], ["ls-files", "--others", "--exclude-standard"]):
         result = subprocess.run(["git", *command], cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -59,7 +59,7 @@ def changed_since(commit: str) -> list[str]:
 
 
 def touched_tests(root: Path, changed: Iterable[str]) -> dict[str, int]:
-    """Test file -> distance from the nearest changed file, the nearest first, of equal ones the quickest."""
+    """Return test file -> distance from the nearest changed file; nearest first, then fastest first."""
     house = with_tests(root)
     readers = readers_of(house)
     distances = {path: 0 for path in changed}
@@ -77,19 +77,19 @@ def touched_tests(root: Path, changed: Iterable[str]) -> dict[str, int]:
 
 
 def is_test(path: str) -> bool:
-    """Whether pytest collects it."""
+    """Whether pytest collects tests from this file."""
     return path.startswith("tests/") and PurePosixPath(path).match("test_*.py")
 
 
 def with_tests(root: Path) -> House:
-    """Product, laboratory and tests, by dotted name; helpers of tests go by `tests.NAME`."""
+    """Return the sources of product, laboratory and tests by dotted name; helpers of tests are `tests.NAME`."""
     files = [*product_files(root), *product_files(root / "tests")]
     sources = {source.name: source for source in (read_source(root, path) for path in files)}
     return {name: source._replace(imports=[*resolve(source, set(sources))]) for name, source in sources.items()}
 
 
 def readers_of(house: House) -> dict[str, set[str]]:
-    """File -> the files that import it or name it: {"utils/places.py": {"train.py", "tests/test_play.py", ...}}."""
+    """Return file -> the files that import or name it: {"utils/places.py": {"train.py", "tests/test_play.py", ...}}."""
     readers: dict[str, set[str]] = {}
     for source in house.values():
         for path in (*imported(source, house), *named_data(source), *beside_test(source)):
@@ -98,7 +98,7 @@ def readers_of(house: House) -> dict[str, set[str]]:
 
 
 def imported(source: Source, house: Mapping[str, Source]) -> Iterable[str]:
-    """Files of modules that it imports, or names in a string."""
+    """Yield the files of modules that a source imports, or names in a string."""
     names = [target for target, *_ in source.imports]
     names += [text.partition(":")[0].removeprefix("stride.") for text in texts_of(source) if "." in text]
     for name in names:
@@ -108,20 +108,20 @@ def imported(source: Source, house: Mapping[str, Source]) -> Iterable[str]:
 
 
 def named_data(source: Source) -> Iterable[str]:
-    """Files of the checkout that are not Python and that a string names: `metrics.yaml` is config/metrics.yaml."""
+    """Yield files that are not Python and that a string names: `metrics.yaml` is config/metrics.yaml."""
     names = {PurePosixPath(text).name for text in texts_of(source) if text.endswith(DATA)}
     folders = (PurePosixPath(source.path).parent, PurePosixPath("config"), PurePosixPath("."))
     return (str(folder / name) for name in names for folder in folders)
 
 
 def texts_of(source: Source) -> list[str]:
-    """Its strings of one word."""
+    """Return the strings of a source that are one word."""
     texts = [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return [text for text in texts if text and len(text) < 100 and not text.count(" ")]
 
 
 def beside_test(source: Source) -> Iterable[str]:
-    """What pytest reads for a test: conftest.py of the folders above, and its snapshots."""
+    """Yield what pytest reads for a test: conftest.py of the folders above, and its snapshots."""
     if is_test(source.path):
         path = PurePosixPath(source.path)
         yield from (str(folder / "conftest.py") for folder in path.parents)

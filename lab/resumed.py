@@ -1,9 +1,9 @@
-"""README's figure: a training killed by SIGKILL and resumed, over the same training that nobody stopped.
+"""Makes README's figure: a training killed by SIGKILL and resumed, beside the same training without interruption.
 
     python -m lab.resumed --record     trains both, writes docs/benchmarks/resumed.json and docs/images/resumed.svg
     python -m lab.resumed              trains both and prints whether they are equal
 
-Exit code 1: the two runs differ. Compared are the last checkpoints and every row of metrics.csv, without wall time.
+The last checkpoints and all rows of metrics.csv, without wall time, are compared. Exit code 1: they differ.
 """
 
 import csv
@@ -26,12 +26,12 @@ from stride.utils.places import PROJECT
 from stride.utils.user_error import UserError
 
 VARIANT, SEED, BUDGET, GOAL = "CartPole-v1:ppo", 1, 40_960, 475.0
-# an evaluation each epoch, from the first on: a curve that moves until the end
+# an evaluation in each epoch from the first on, so that the curve has many points
 WORDS = (VARIANT, f"seed={SEED}", "early_stop_on_eval_threshold=false", "eval_freq_epochs=1", "eval_warmup_epochs=0")
 FIGURES = PROJECT / "docs" / "benchmarks" / "resumed.json"
 IMAGE = PROJECT / "docs" / "images" / "resumed.svg"
 KILL_AFTER = 0.45  # of the budget
-PATIENCE = 120.0  # seconds until the run must have got there
+PATIENCE = 120.0  # seconds in which the run must reach that step
 
 
 def main(argv: list[str]) -> int:
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(folder: Path, budget: int) -> dict[str, Any]:
-    """The evaluations of both trainings, and whether they end in the same bits."""
+    """Train twice, once with a kill and a resume; return the evaluations of both and whether their bits are equal."""
     words = [*WORDS, f"max_timesteps={budget}"]
     straight = run_of(train(words, folder / "straight"), folder / "straight")
     killed = folder / "killed"
@@ -80,7 +80,7 @@ def train(words: list[str], root: Path) -> int:
 
 
 def run_of(code: int, root: Path) -> Path:
-    """The only run under `root`."""
+    """Return the only run under `root`; UserError if the training's exit `code` is not 0."""
     if code:
         raise UserError(f"the training in {root.name} ended with exit code {code}")
     [folder] = [path for path in root.glob("2*") if (path / "config.json").is_file()]
@@ -88,7 +88,7 @@ def run_of(code: int, root: Path) -> Path:
 
 
 def kill(process: subprocess.Popen[bytes], root: Path, env_steps: float) -> list[dict[str, str]]:
-    """Send SIGKILL once the run has trained so many env steps; the rows that it had written."""
+    """Send SIGKILL when the run has made so many env steps; return the rows that it has written."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         for folder in root.glob("2*"):
@@ -103,7 +103,7 @@ def kill(process: subprocess.Popen[bytes], root: Path, env_steps: float) -> list
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
-    """The complete rows of a run's metrics.csv."""
+    """Return the complete rows of a run's metrics.csv; the last line may be half written."""
     file = folder / "metrics.csv"
     if not file.is_file():
         return []
@@ -112,11 +112,12 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
 
 
 def evaluations(rows: list[dict[str, str]]) -> list[tuple[int, float]]:
+    """Return (env steps, mean return) of each evaluation."""
     return [(int(float(row[STEPS])), float(row[VAL])) for row in rows if row.get(VAL)]
 
 
 def drawn(figures: dict[str, Any]) -> str:
-    """The picture: the uninterrupted curve wide, over it the killed run and what the resumed one added."""
+    """Return the SVG: a wide curve of the uninterrupted run; over it the killed run, and what the resumed one added."""
     killed_at, last_killed = figures["killed_at"], figures["killed"][-1][0]
     resumed = [point for point in figures["resumed"] if point[0] >= last_killed]
     curves = [
@@ -140,7 +141,7 @@ def points_of(pairs: list[tuple[int, float]]) -> list[Point]:
 
 
 def sentence(figures: dict[str, Any]) -> str:
-    """What README says below the picture."""
+    """Return the sentence that README has below the picture."""
     word = "equal" if figures["equal"] else "different"
     return (
         f"SIGKILL at {figures['killed_at']:,} of {figures['budget']:,} env steps, then `--resume`: "

@@ -1,14 +1,14 @@
-"""Did a change of the code change a training? The same trainings in two checkouts, compared to the last bit.
+"""Runs the same trainings in two checkouts and compares their results to the last bit: did a code change change them?
 
     git clone -q . ../before && git -C ../before checkout -q HASH
     python -m lab.same_bits ../before                  every algorithm on every engine it has
     python -m lab.same_bits ../before --only dqn sac --threads 1 2 3
 
-Each configuration is trained by both checkouts, with 1 thread and with 2; then half of such a training, made by the
-checkout before, is resumed by both. Each training is `python train.py` of a checkout in a process of its own. What a
-checkpoint holds (weights, optimizer, worlds, counters) and metrics.csv without its columns of wall time are read here,
-and their SHA-256 must be equal. A replay memory's rows are compared by what was learnt from them: how they are cut
-into files depends on the clock. Exit code 1: something differs.
+Each configuration is trained by both checkouts, with 1 thread and with 2. Then the checkout before makes half of the
+training, and both resume it. Each training is `python train.py` of a checkout in its own process. The SHA-256 of the
+last checkpoint's state (weights, optimizer, environments, counters) and of metrics.csv without its columns of wall time
+must be equal. The rows of a replay memory are compared only by what was learnt from them, because their division into
+files depends on the clock. Exit code 1: something differs.
 """
 
 import csv
@@ -41,7 +41,7 @@ WORLD_MODEL = (
 PICTURES = ("obs=pixels", "resize_obs=36", "frame_stack=2", "policy=cnn", "max_timesteps=320")
 REPLAY = ("train_freq=16", "gradient_steps=2", "batch_size=16", "buffer_size=2000", "learning_starts=100")
 PRIORITISED = ("prioritised=true", "n_step=3", "replay_storage=memmap", "normalize_obs=true", "buffer_size=512")
-CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not named is shipped
+CONFIGS: dict[str, tuple[str, ...]] = {  # name -> config, overrides; all other keys are as shipped
     "ppo fused": ("CartPole-v1:ppo", *ROLLOUT, "engine=fused_cpu", "normalize_obs=true", "normalize_reward=true"),
     "ppo eager": ("CartPole-v1:ppo", *ROLLOUT, "engine=eager", "policy_lr=lin_0.001", "clip_range=lin_0.2"),
     "ppo gym, gaussian": ("Pendulum-v1:ppo", *ROLLOUT, "engine=fused_cpu", "env_backend=gym", "normalize_obs=true"),
@@ -67,7 +67,7 @@ CONFIGS: dict[str, tuple[str, ...]] = {  # name: config, overrides; what is not 
     "planet": ("CartPole-v1:planet", *WORLD_MODEL, "candidates=8", "elites=3"),
     "q_learning": ("FrozenLake-v1:q_learning", "n_envs=8", "n_steps=16", "visits_power=0.6"),
 }
-# train.py with worlds and kernels of fused_gpu, compiled for this processor by tests/host_kernels.py of the checkout
+# train.py with environments and kernels of fused_gpu, which tests/host_kernels.py compiles for this processor
 ON_HOST = """\
 import sys
 from importlib import import_module
@@ -122,39 +122,39 @@ def main(argv: list[str]) -> int:
 
 
 def compared(name: str, threads: int, before: Path, now: Path) -> tuple[list[str], list[str]]:
-    """Hashes of the straight and the resumed training, by the checkout before and by the one of now."""
-    config_id, *own = CONFIGS[name]
+    """Train in both checkouts; return [hash of the straight, hash of the resumed one] of before and of now."""
+    config_id, *own_overrides = CONFIGS[name]
     program = PROGRAMS.get(name, ("train.py",))
-    given = {word.partition("=")[0]: word for word in (*SHORT, *own, f"threads={threads}")}
-    steps = int(given.pop("max_timesteps").partition("=")[2])
+    overrides = {word.partition("=")[0]: word for word in (*SHORT, *own_overrides, f"threads={threads}")}
+    steps = int(overrides.pop("max_timesteps").partition("=")[2])
     with tempfile.TemporaryDirectory(prefix="same-bits-") as folder:
         root = Path(folder)
-        words = [config_id, *given.values()]
-        straight = [trained(each, root / f"straight-{n}", program, *words, f"max_timesteps={steps}")
-                    for n, each in enumerate((before, now))]  # fmt: skip
-        half = trained(before, root / "half", program, *words, f"max_timesteps={steps // 2}")
+        arguments = [config_id, *overrides.values()]
+        straight = [trained(checkout, root / f"straight-{n}", program, *arguments, f"max_timesteps={steps}")
+                    for n, checkout in enumerate((before, now))]  # fmt: skip
+        half = trained(before, root / "half", program, *arguments, f"max_timesteps={steps // 2}")
         resumed = []
-        for n, each in enumerate((before, now)):
+        for n, checkout in enumerate((before, now)):
             copy = Path(shutil.copytree(half.parent, root / f"resumed-{n}", symlinks=True)) / half.name
-            resumed.append(trained(each, copy.parent, program, "--resume", half.name, f"max_timesteps={steps}"))
+            resumed.append(trained(checkout, copy.parent, program, "--resume", half.name, f"max_timesteps={steps}"))
         first, second = ([digest_of(run[n]) for run in (straight, resumed)] for n in (0, 1))
         return first, second
 
 
 def trained(checkout: Path, root: Path, program: Sequence[str], *words: str) -> Path:
-    """The folder of the run that the `program` made in that checkout, or went on with, under `root`."""
+    """Run the `program` in a checkout with its runs under `root`; return the folder of its only run."""
     environment = {**os.environ, "STRIDE_RUNS": str(root), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *program, *words, "-q"]
     ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
         said = ended.stderr.strip()[-200:]
         raise UserError(f"{' '.join(words)} in {checkout}: exit code {ended.returncode}: {said}")
-    [run] = [each for each in root.iterdir() if not each.is_symlink() and (each / "config.json").is_file()]
+    [run] = [path for path in root.iterdir() if not path.is_symlink() and (path / "config.json").is_file()]
     return run
 
 
 def digest_of(run: Path) -> str:
-    """The first twelve letters of the SHA-256 of a run's last checkpoint and of its rows."""
+    """Return the first twelve digits of the SHA-256 of a run's last checkpoint and its rows."""
     state = torch.load(run / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
     digest = hashlib.sha256()
     for part in ("state_dict", "optimizer_states", "stride"):
@@ -165,20 +165,20 @@ def digest_of(run: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def feed(found: "hashlib._Hash", value: object) -> None:
-    """Every leaf with its name: tensors by their bytes, all else as Python writes it."""
+def feed(digest: "hashlib._Hash", value: object) -> None:
+    """Add each value of a nested structure with its name: a tensor by its bytes, others by their repr."""
     if isinstance(value, torch.Tensor):
-        found.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        found.update(value.contiguous().numpy().tobytes())
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.contiguous().numpy().tobytes())
     elif isinstance(value, dict):
         for key in (key for key in value if key != "segments"):
-            found.update(str(key).encode())
-            feed(found, value[key])
+            digest.update(str(key).encode())
+            feed(digest, value[key])
     elif isinstance(value, list | tuple):
-        for each in value:
-            feed(found, each)
+        for item in value:
+            feed(digest, item)
     else:
-        found.update(repr(value).encode())
+        digest.update(repr(value).encode())
 
 
 if __name__ == "__main__":

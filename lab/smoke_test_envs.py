@@ -97,9 +97,8 @@ def chosen(term: str) -> list[Config]:
 def ids_with(term: str) -> list[str]:
     """Return [term] if it is an id; else the newest versions of all known ids that contain it."""
     families = [f"{DOOM}{name}" for name in doom_scenarios()] + [f"{RETRO}{name}" for name in retro_games()]
-    extras = [
-        extra for extra in EXTRAS if extra.name == "atari" or extra.meant_by(term)
-    ]  # Atari games are found by any part of their names
+    # Atari games are found by any part of their names
+    extras = [extra for extra in EXTRAS if extra.name == "atari" or extra.meant_by(term)]
     for extra in (extra for extra in extras if find_package(extra.module)):
         for prefix in REGISTERED_BY.keys() & extra.ids:
             import_module(prefix)
@@ -109,9 +108,7 @@ def ids_with(term: str) -> list[str]:
     newest: dict[str, str] = {}
     for spec in sorted(gymnasium.registry.values(), key=lambda spec: (spec.name, spec.version or 0)):
         newest[f"{spec.namespace}/{re.sub('-v[0-9]+$', '', spec.id)}"] = spec.id
-    known = [
-        env_id for env_id in (*newest.values(), *families) if not env_id.startswith("fast/")
-    ]  # these are in the registry again
+    known = [env_id for env_id in (*newest.values(), *families) if not env_id.startswith("fast/")]
     matches = [env_id for env_id in known if term.casefold() in env_id.casefold()]
     lacking = [extra for extra in extras if extra.meant_by(term) and find_package(extra.module) is None]
     if lacking and not matches:
@@ -129,9 +126,7 @@ def cells(config: Config, steps: int, record: Path | None = None) -> list[str]:
     """Play, and return the columns of the table; store the first episode of environment 0 in the folder `record`."""
     envs, copy = make_envs(config, WORLDS), make_envs(config, WORLDS)
     recordings: list[EpisodeRecording] = []
-    recorder = (
-        Recorder(envs, lambda recording: recordings.append(recording) if not recordings else None) if record else envs
-    )
+    recorder = Recorder(envs, lambda shot: recordings.append(shot) if not recordings else None) if record else envs
     played = play(recorder, copy, steps, raw=not config.env_wrappers)
     if record and recordings:
         keep(recordings[0], record, config.env_id.replace("/", "-").replace(":", "-"))
@@ -209,13 +204,11 @@ def check_observation(envs: VecEnv, obs: Obs, worlds: Tensor) -> None:
     arrays = obs if isinstance(obs, dict) else {"": obs}
     check(arrays.keys() == parts.keys(), f"observation has {[*arrays]}, its space {[*parts]}")
     for name, part in parts.items():
-        array, title = arrays[name], f"observation {name}".strip()
-        check(
-            array.shape == (WORLDS, *(part.shape or ())), f"{title} has shape {[*array.shape]}, its space {part.shape}"
-        )
+        leaf, title = arrays[name], f"observation {name}".strip()
+        check(leaf.shape == (WORLDS, *(part.shape or ())), f"{title} has shape {[*leaf.shape]}, its space {part.shape}")
         wanted = torch.bool if isinstance(part, spaces.MultiBinary) else getattr(torch, str(part.dtype))
-        check(array.dtype == wanted, f"{title} is {array.dtype}, its space {wanted}")
-        check(bool(array[worlds].isfinite().all()), f"{title} is not finite")
+        check(leaf.dtype == wanted, f"{title} is {leaf.dtype}, its space {wanted}")
+        check(bool(leaf[worlds].isfinite().all()), f"{title} is not finite")
 
 
 def check_step(envs: VecEnv, step: Step, sums: Tensor, ages: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from gymnasium import Env, ObservationWrapper, RewardWrapper
 
 
 class Flipped(RewardWrapper):
-    """Rewards with the other sign: what should be sought is avoided."""
+    """Rewards with the opposite sign: the agent learns to avoid what it should do."""
 
     def reward(self, reward: Any) -> float:
         return -float(reward)

@@ -1,4 +1,7 @@
-"""Worlds and agents of a machine, without a Trainer and its callbacks."""
+"""Builds environments and agents on a machine and runs their iterations, without a Trainer and its callbacks.
+
+Used by the checks of lab/gpu.
+"""
 
 import time
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from stride.utils.cuda_kernels import Compile, DeviceKernels, compile_cuda
 from stride.utils.devices import prepare
 
 ENV = "CartPole-v1"
+# (kernel, its arguments, launch): is called in the place of a launch, and must call `launch`
 Watch = Callable[[str, tuple[Tensor | np.generic, ...], Callable[[], None]], None]
 
 
@@ -29,7 +33,7 @@ def compiler(machine: Machine) -> Compile:
 
 
 class Watched:
-    """DeviceKernels whose launches another makes: `watch(kernel, arguments, launch)`."""
+    """DeviceKernels that call `watch(kernel, arguments, launch)` instead of each launch."""
 
     def __init__(self, kernels: DeviceKernels, watch: Watch) -> None:
         self.kernels, self.watch = kernels, watch
@@ -39,6 +43,7 @@ class Watched:
 
 
 def watched(machine: Machine, watch: Watch) -> Machine:
+    """Return the machine with watched kernels."""
     return machine._replace(compile=lambda source, device: Watched(compiler(machine)(source, device), watch))
 
 
@@ -48,12 +53,12 @@ def worlds(machine: Machine, env_id: str, num_envs: int, max_episode_steps: int 
 
 def ppo(machine: Machine, engine: str, n_envs: int, n_steps: int = 128, **changes: Any) -> PPOConfig:
     config = setting(ENV, n_envs, n_steps, threads=1)
-    same: dict[str, Any] = {"engine": engine, "device": machine.device, "log_freq_epochs": None}
-    return replace(config, **same | changes)
+    defaults: dict[str, Any] = {"engine": engine, "device": machine.device, "log_freq_epochs": None}
+    return replace(config, **defaults | changes)
 
 
 def agent_of(machine: Machine, config: PPOConfig) -> Agent:
-    """The agent with its engine, on worlds that have just begun."""
+    """Return an agent with its engine, on environments that were just reset."""
     device = torch.device(machine.device)
     prepare(device, config.precision)
     plug = machine.plug if config.engine != "eager" else None
@@ -64,26 +69,27 @@ def agent_of(machine: Machine, config: PPOConfig) -> Agent:
 
 
 def with_optimizer(agent: Agent) -> Agent:
-    """The agent as a Trainer would have it."""
+    """Give the agent its optimizer as a Trainer would, and return it."""
     optimizer = agent.configure_optimizers()
     agent.optimizers = lambda use_pl_optimizer=False: optimizer  # type: ignore[method-assign,assignment]
     return agent
 
 
 def tick(agent: Agent) -> None:
-    """One iteration, as Lightning would make it."""
+    """Make one iteration, as Lightning would."""
     agent.training_step(iter([0]))
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done what was asked of it."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def waited_for(device: torch.device, work: Callable[[], object]) -> float:
+    """Return the seconds of the work, including the device's part."""
     settle(device)
-    began = time.perf_counter()
+    started = time.perf_counter()
     work()
     settle(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Whole runs and iterations by each engine: fresh draws, no waits, the same bits resumed here and on another device."""
+"""Checks runs and iterations of each engine: new random numbers, no waits for the GPU, equal bits when resumed."""
 
 import io
 import math
@@ -32,15 +32,15 @@ from stride.trainer_callbacks.evaluate import Evaluate
 from stride.utils.provenance import PROJECT
 from stride.utils.user_error import describe_error
 
-CONFIG = "CartPole-v1:ppo"  # whose learning rate and clip range run down: what a graph must not freeze
+CONFIG = "CartPole-v1:ppo"  # its learning rate and clip range decrease; a CUDA graph must not freeze them
 SHORT = ("eval_freq_epochs=null", "test_episodes=0", "early_stop_on_eval_threshold=false")
-ROWS = 64 * 32  # of a rollout
+ROWS = 64 * 32  # env steps of a rollout
 ROLLOUT = ("n_envs=64", "n_steps=32", "n_epochs=4", "batch_size=0.25")
 
 
 @contextmanager
 def runs_folder() -> Iterator[Path]:
-    """Where the runs of the block lie; they go with it."""
+    """Store the runs of the block in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="stride-gpu-") as folder:
         os.environ["STRIDE_RUNS"] = folder
         yield Path(folder)
@@ -54,29 +54,34 @@ def resumed(run: RunDir, machine: Machine, engine: str, iterations: int) -> RunD
     return _run(["--resume", run.id], machine, engine, iterations)
 
 
-def _run(given: list[str], machine: Machine, engine: str, iterations: int) -> RunDir:
-    """What the command has trained; RuntimeError where it fails, which has said why."""
-    where = [f"device={machine.device}", f"engine={engine}", f"max_timesteps={iterations * ROWS}"]
+def _run(arguments: list[str], machine: Machine, engine: str, iterations: int) -> RunDir:
+    """Train by the command and return the run; RuntimeError if it fails (the command has printed why)."""
+    overrides = [f"device={machine.device}", f"engine={engine}", f"max_timesteps={iterations * ROWS}"]
     with redirect_stdout(io.StringIO()):  # the result line of each
-        code = train.command([*given, *where, "-q"])
+        code = train.command([*arguments, *overrides, "-q"])
     if code:
-        raise RuntimeError(f"train.py {' '.join([*given, *where])}: exit code {code}")
+        raise RuntimeError(f"train.py {' '.join([*arguments, *overrides])}: exit code {code}")
     return RunDir.find("@last")
 
 
 def state_of(run: RunDir) -> dict[str, Any]:
-    """All that its last checkpoint holds of the training: weights, moments, worlds, counters."""
-    held = read_checkpoint((run.checkpoints / "last.ckpt").resolve())
-    return {"weights": held["state_dict"], "optimizer": held["optimizer_states"], **held["stride"]["parts"]}
+    """Return the state in its last checkpoint: weights, moments, environments, counters."""
+    saved = read_checkpoint((run.checkpoints / "last.ckpt").resolve())
+    return {
+        "weights": saved["state_dict"],
+        "optimizer": saved["optimizer_states"],
+        **saved["stride"]["parts"],
+    }
 
 
 REPLAYS, LEARNT = 6, 6
 STILL = 1e-30  # a learning rate that moves no weight
 ALONE = "fused_gpu without graphs"
-LIKE = {"graphed": "eager", "fused_gpu": ALONE}  # whose rollouts and weights an engine's are
+LIKE = {"graphed": "eager", "fused_gpu": ALONE}  # engine -> the one without graphs that it must equal
 
 
 def replays(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Check that each replay of a CUDA graph draws new numbers, and plays and learns as without graphs."""
     width, captured = 64 if machine.small else 1024, [engine for engine in machine.engines if engine in LIKE]
     names = [*dict.fromkeys(name for engine in captured for name in (LIKE[engine], engine))]
     played = {name: played_rollouts(machine, name, width) for name in names}
@@ -103,30 +108,30 @@ def agent_for(machine: Machine, name: str, width: int, rate: float) -> Agent:
 
 
 def played_rollouts(machine: Machine, name: str, width: int) -> list[str]:
-    agent, found = agent_for(machine, name, width, STILL), list[str]()
+    agent, hashes = agent_for(machine, name, width, STILL), list[str]()
     collector = agent.collector
     worlds, obs = collector.envs.state_dict(), tree_map(torch.clone, collector.obs)
     for _ in range(REPLAYS):
         tick(agent)
-        found.append(bits(*leaves(agent.memory.table.obs), agent.memory.table.action))
+        hashes.append(bits(*leaves(agent.memory.table.obs), agent.memory.table.action))
         collector.envs.load_state_dict(worlds)
         copy_into(collector.obs, obs)
         collector.is_first.fill_(True)
-    return found
+    return hashes
 
 
 def weights(machine: Machine, name: str, width: int) -> Tensor:
     agent = agent_for(machine, name, width, 1e-3)
     for _ in range(LEARNT):
         tick(agent)
-    return torch.cat([each.detach().double().flatten().cpu() for each in agent.policy.parameters()])
+    return torch.cat([parameter.detach().double().flatten().cpu() for parameter in agent.policy.parameters()])
 
 
 WARM, WATCHED = 3, 3
 
 
 def waits(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Engine by engine, once it is warm; that a wait would be noticed is shown first."""
+    """Check that no engine waits for the GPU in an iteration; first check that a planted wait is noticed."""
     device = torch.device(machine.device)
     if device.type != "cuda":
         yield Found("a CPU is never waited for", {})
@@ -145,7 +150,7 @@ def waits(machine: Machine, seconds: float) -> Iterator[Found]:
 
 
 def place_of_wait(work: Callable[[], object]) -> str:
-    """Where `work` would have waited for the device, and how; "" where it does not. CuPy's launches never do."""
+    """Return where and how `work` would wait for the device; "" if it does not. CuPy's launches never wait."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         work()
@@ -157,19 +162,23 @@ def place_of_wait(work: Callable[[], object]) -> str:
 
 
 def innermost(frames: traceback.StackSummary) -> str:
-    """The last place that is the project's own: file:line."""
+    """Return the last place in the project's own files, as file:line."""
     places = [(Path(frame.filename), frame.lineno) for frame in frames]
     ours = [(path.relative_to(PROJECT), line) for path, line in places if path.is_relative_to(PROJECT)]
     own = [f"{path}:{line}" for path, line in ours if not path.parts[0].startswith(".")]  # not of its .venv
-    return own[-1]  # at least the line of `place_of_wait` that has called
+    return own[-1]  # there is always the line of `place_of_wait` itself
 
 
 HALF = 10
-CONSTANT = ("policy_lr=1e-3", "clip_range=0.2")  # so that half a training does not know how long the whole one is
-MOST = 5  # lines of what differs
+CONSTANT = (
+    "policy_lr=1e-3",
+    "clip_range=0.2",
+)  # half a training may not depend on the whole one's length
+MAX_LINES = 5  # about differences
 
 
 def resume(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Check that the same training, and a resumed one, end in the same bits with each engine."""
     wrong, figures, scheduled = list[str](), dict[str, object](iterations=2 * HALF), {}
     first, *others = machine.engines
     for engine in machine.engines:
@@ -179,23 +188,26 @@ def resume(machine: Machine, seconds: float) -> Iterator[Found]:
             halves = state_of(resumed(half, machine, engine, 2 * HALF))
             scheduled[engine] = state_of(trained(machine, engine, HALF))["weights"]
         for name, other in (("the same again", again), ("resumed", halves)):
-            wrong += [f"{engine}, {name}: {each.name} {each.words}" for each in differences(straight, other)[:MOST]]
+            wrong += [
+                f"{engine}, {name}: {leaf.name} {leaf.words}" for leaf in differences(straight, other)[:MAX_LINES]
+            ]
         figures[engine] = fingerprint(straight)[:16]
         yield Found(f"{HALF} + {HALF} iterations: {len(wrong)} numbers differ", figures, wrong)
     for engine in others:
         pairs = [(scheduled[engine][name], value) for name, value in scheduled[first].items()]
-        apart = max((one - other).abs().max().item() for one, other in pairs)
-        figures[f"{engine}, scheduled weights apart"] = apart
-        if not apart <= ROUNDING:
-            wrong.append(f"{engine}: schedules lead {apart:.2g} away from {first}'s weights")
+        largest = max((one - other).abs().max().item() for one, other in pairs)
+        figures[f"{engine}, scheduled weights apart"] = largest
+        if not largest <= ROUNDING:
+            wrong.append(f"{engine}: schedules lead {largest:.2g} away from {first}'s weights")
     yield Found(f"{HALF} + {HALF} iterations: {len(wrong)} numbers differ", figures, wrong)
 
 
-CROSSED = ("CartPole-v1", "Pendulum-v1")  # Numba compiles each of them here, some seconds; the hashes are of all worlds
+CROSSED = ("CartPole-v1", "Pendulum-v1")  # only two, as Numba compiles each here for some seconds
 SIZE, STEPS, BEGUN, EPISODES = 100, 64, 4, 5
 
 
 def crossing(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Check that environments and runs continue on the other device: GPU to CPU, and CPU to GPU."""
     wrong, figures = list[str](), dict[str, object](worlds=list(CROSSED))
     for env_id in CROSSED:
         there, here = (make(env_id, SIZE) for make in (partial(worlds, machine), registry.make))
@@ -216,13 +228,13 @@ def crossing(machine: Machine, seconds: float) -> Iterator[Found]:
 
 
 def same_rest(begun: Any, goes_on: Any) -> bool:
-    """Whether worlds play the same from a checkpoint on, whoever goes on with it."""
-    given = actions(begun, 0, 2 * STEPS).cpu()
+    """Whether environments continue a checkpoint of `begun` equally in `begun` and in `goes_on`."""
+    all_actions = actions(begun, 0, 2 * STEPS).cpu()
     begun.reset(11)
-    begun.advance(given[:STEPS].to(begun.device))
+    begun.advance(all_actions[:STEPS].to(begun.device))
     goes_on.reset(12)
     goes_on.load_state_dict(begun.state_dict())
-    one, other = (trajectory(env.advance(given[STEPS:].to(env.device))) for env in (begun, goes_on))
+    one, other = (trajectory(env.advance(all_actions[STEPS:].to(env.device))) for env in (begun, goes_on))
     left, right = begun.state_dict(), goes_on.state_dict()
     return one == other and all(bits(left[name]) == bits(right[name]) for name in ("obs", "state", "ages", "episodes"))
 

@@ -1,4 +1,4 @@
-"""What machine this is: GPU, driver, clocks, CUDA, and the versions of all that computes."""
+"""Collects the facts of a machine: GPU, driver, clocks, CUDA, and the versions of the packages that compute."""
 
 import os
 import platform
@@ -15,14 +15,14 @@ from stride.utils.provenance import processor
 from stride.utils.user_error import UserError
 
 PACKAGES = ("torch", "cupy-cuda13x", "numpy", "numba", "lightning", "gymnasium", "hydra-core")
-ASKED = (  # of nvidia-smi
+ASKED = (  # queries of nvidia-smi
     "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "power.limit", "ecc.mode.current",
     "mig.mode.current", "utilization.gpu", "memory.used",
 )  # fmt: skip
 
 
 def present(machine: Machine) -> Iterator[Found]:
-    """The GPU's name; wrong where there is none."""
+    """Yield the GPU's name; a fault if there is none."""
     try:
         device = training_device(machine.device)
     except UserError as error:
@@ -32,7 +32,7 @@ def present(machine: Machine) -> Iterator[Found]:
 
 
 def facts(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Nothing here can be wrong."""
+    """Yield the facts; this check finds no faults."""
     device = training_device(machine.device)
     figures: dict[str, Any] = {
         "host": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
@@ -42,14 +42,14 @@ def facts(machine: Machine, seconds: float) -> Iterator[Found]:
     }
     line = f"Python {figures['python']}, torch {torch.__version__}"
     if device.type == "cuda":
-        about = torch.cuda.get_device_properties(device)
+        gpu = torch.cuda.get_device_properties(device)
         figures["gpu"] = {
-            "name": about.name, "capability": f"{about.major}.{about.minor}", "count": torch.cuda.device_count(),
-            "multiprocessors": about.multi_processor_count, "memory_gib": round(about.total_memory / 2**30, 1),
-            "l2_mib": round(about.L2_cache_size / 2**20, 1),
+            "name": gpu.name, "capability": f"{gpu.major}.{gpu.minor}", "count": torch.cuda.device_count(),
+            "multiprocessors": gpu.multi_processor_count, "memory_gib": round(gpu.total_memory / 2**30, 1),
+            "l2_mib": round(gpu.L2_cache_size / 2**20, 1),
         }  # fmt: skip
-        figures["nvidia_smi"] = asked(str(about.uuid))
-        line = f"{about.name}, sm_{about.major}{about.minor}, {figures['gpu']['memory_gib']} GiB, {line}"
+        figures["nvidia_smi"] = asked(str(gpu.uuid))
+        line = f"{gpu.name}, sm_{gpu.major}{gpu.minor}, {figures['gpu']['memory_gib']} GiB, {line}"
     yield Found(line, figures)
 
 
@@ -61,10 +61,10 @@ def installed(package: str) -> str | None:
 
 
 def asked(uuid: str) -> dict[str, str] | str:
-    """What the driver's own tool says of this GPU, idle; the error where it cannot."""
+    """Return what nvidia-smi says about this idle GPU, or the text of its error."""
     command = ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    return dict(zip(ASKED, done.stdout.strip().split(", "), strict=True))
+    return dict(zip(ASKED, result.stdout.strip().split(", "), strict=True))

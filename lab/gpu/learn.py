@@ -1,4 +1,4 @@
-"""Does PPO learn on the device: CartPole-v1 by 20 seeds until it is solved, and three variants beside fused_cpu."""
+"""Checks that PPO learns on the device: CartPole-v1 with 20 seeds until solved, and three variants beside fused_cpu."""
 
 import os
 import statistics
@@ -20,41 +20,43 @@ from stride.utils.resources import cores
 
 CONFIG, GOAL = "CartPole-v1:ppo", 475
 SEEDS = range(1, 21)
-MOST = 10  # at once: they share one GPU
-LAST = 3.0  # seconds kept for the end
-LONGEST = 8.0  # seconds of a command at most
+MAX_AT_ONCE = 10  # trainings that share the GPU
+END_SECONDS = 3.0  # kept for the end of the check
+WANTED_SECONDS = 8.0  # of a training alone
 
 
 def solving(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Some seeds at once; those that time does not allow are null, which is no failure."""
-    until, seeds = time.monotonic() + seconds - LAST, SEEDS[:1] if machine.small else SEEDS
-    at_once = max(1, min(MOST, cores() - 1, len(seeds)))
-    found: dict[str, Any] = dict.fromkeys(map(str, seeds))
+    """Train several seeds at once; a seed without time left is null in the file, which is no fault."""
+    deadline, seeds = time.monotonic() + seconds - END_SECONDS, SEEDS[:1] if machine.small else SEEDS
+    at_once = max(1, min(MAX_AT_ONCE, cores() - 1, len(seeds)))
+    results: dict[str, Any] = dict.fromkeys(map(str, seeds))
     with tempfile.TemporaryDirectory(prefix="stride-gpu-") as folder:
-        for seed, result in trained(machine, seeds, at_once, Path(folder), until):
-            found[str(seed)] = result
-            yield answer(found, at_once)
-        alone = dict(trained(machine, seeds[:1], 1, Path(folder, "alone"), until))
-    yield answer(found, at_once, alone.get(seeds[0]))
+        for seed, result in trained(machine, seeds, at_once, Path(folder), deadline):
+            results[str(seed)] = result
+            yield answer(results, at_once)
+        alone = dict(trained(machine, seeds[:1], 1, Path(folder, "alone"), deadline))
+    yield answer(results, at_once, alone.get(seeds[0]))
 
 
 def trained(
-    machine: Machine, seeds: Sequence[int], at_once: int, folder: Path, until: float
+    machine: Machine, seeds: Sequence[int], at_once: int, folder: Path, deadline: float
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     waiting, running = [*seeds], dict[int, Training]()
-    while (waiting or running) and time.monotonic() < until:
+    while (waiting or running) and time.monotonic() < deadline:
         while waiting and len(running) < at_once:
             seed = waiting.pop(0)
             running[seed] = Training(machine, seed, folder / str(seed))
-        for seed in [seed for seed, each in running.items() if each.process.poll() is not None]:
+        for seed in [seed for seed, training in running.items() if training.process.poll() is not None]:
             yield seed, running.pop(seed).result()
         time.sleep(0.05)
-    for each in running.values():
-        each.process.kill()
-        each.process.communicate()
+    for training in running.values():
+        training.process.kill()
+        training.process.communicate()
 
 
 class Training:
+    """A training in its own process."""
+
     def __init__(self, machine: Machine, seed: int, folder: Path) -> None:
         self.folder, self.began = folder, time.monotonic()
         engine = "auto" if machine.small else machine.engines[-1]
@@ -66,43 +68,49 @@ class Training:
         )  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        """Seconds are those of the command, others beside it."""
+        """Return the outcome; "seconds" are those of the whole command, beside other trainings."""
         seconds, errors = time.monotonic() - self.began, self.process.communicate()[1]
         if self.process.returncode:
             return {"solved": False, "seconds": round(seconds, 2), "error": errors.strip()[-300:]}
-        [run] = [each for each in self.folder.iterdir() if not each.is_symlink() and (each / "config.json").is_file()]
+        [run] = [path for path in self.folder.iterdir() if not path.is_symlink() and (path / "config.json").is_file()]
         facts = RunDir(run).facts()
-        told = facts["outcome"]
-        kept = {name: told[name] for name in ("solved", "test_mean", "env_steps")}
-        return {**kept, "seconds": round(seconds, 2), "training_seconds": told["seconds"], "engine": facts["engine"]}
+        outcome = facts["outcome"]
+        kept = {name: outcome[name] for name in ("solved", "test_mean", "env_steps")}
+        return {
+            **kept,
+            "seconds": round(seconds, 2),
+            "training_seconds": outcome["seconds"],
+            "engine": facts["engine"],
+        }
 
 
 def answer(found: dict[str, Any], at_once: int, alone: dict[str, Any] | None = None) -> Found:
-    """Wrong is a seed that ended below the goal, or failed, or took other steps alone than beside others."""
-    ended = {seed: each for seed, each in found.items() if each}
-    solved = [each for each in ended.values() if each["solved"]]
-    failures = [f"seed {seed}: {each.get('error') or each}" for seed, each in ended.items() if not each["solved"]]
+    """Return the result so far; faults are seeds that failed or missed the goal, or took other steps when alone."""
+    ended = {seed: run for seed, run in found.items() if run}
+    solved = [run for run in ended.values() if run["solved"]]
+    failures = [f"seed {seed}: {run.get('error') or run}" for seed, run in ended.items() if not run["solved"]]
     line = f"{len(solved)} of {len(ended)} seeds solved, of {len(found)}"
     figures: dict[str, Any] = {"config": CONFIG, "goal": GOAL, "at_once": at_once}
     figures |= {"solved": len(solved), "ended": len(ended)}
     if solved:
-        steps, seconds = (statistics.median(each[name] for each in solved) for name in ("env_steps", "seconds"))
+        steps, seconds = (statistics.median(run[name] for run in solved) for name in ("env_steps", "seconds"))
         figures |= {"median_env_steps": steps, "median_seconds": seconds}
         line += f", {steps:,.0f} env steps, {seconds:.1f} s (medians, {at_once} at once)"
     if alone:
-        in_time, beside = alone["solved"] and alone["seconds"] <= LONGEST, next(iter(found.values()))
-        figures["alone"] = {**alone, "wanted_seconds": LONGEST, "in_time": in_time}
-        line += f"; alone {alone['seconds']:.1f} s, wanted are {LONGEST:.0f}"
+        in_time, beside = alone["solved"] and alone["seconds"] <= WANTED_SECONDS, next(iter(found.values()))
+        figures["alone"] = {**alone, "wanted_seconds": WANTED_SECONDS, "in_time": in_time}
+        line += f"; alone {alone['seconds']:.1f} s, wanted are {WANTED_SECONDS:.0f}"
         if beside and alone.get("env_steps") != beside.get("env_steps"):
             failures.append(f"alone the first seed took other env steps: {alone.get('env_steps')}")
     return Found(line, {**figures, "seeds": dict(found)}, failures if ended else None)
 
 
 DEVICES = WAYS["devices"]
-WANTED = {"cpu": "fused_cpu", "cuda": "fused_gpu"}  # the engine of each way
+WANTED = {"cpu": "fused_cpu", "cuda": "fused_gpu"}  # device -> the engine that must have trained
 
 
 def learning(machine: Machine, seconds: float) -> Iterator[Found]:
+    """Train three variants on both devices and compare their results."""
     seeds, failed = range(1, DEVICES.seeds + 1), 0
     for variant, changes in DEVICES.variants.items():
         with runs_folder():

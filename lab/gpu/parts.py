@@ -1,6 +1,7 @@
-"""What a GPU is asked, in three parts: checks in this order, each in a process of its own; and the file.
+"""The checks of a GPU in three parts, how each runs in its own process, and the file with their results.
 
-Nothing heavy is imported here: a check is loaded when its turn comes, and one that cannot be stops no other.
+Used by lab/gpu_check.py. Nothing heavy is imported here: a check is imported when its turn comes, and if that fails the
+other checks still run.
 """
 
 import multiprocessing
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from stride.utils.durable_file import write_json
 from stride.utils.user_error import describe_error
 
-PARTS: dict[str, dict[str, float]] = {  # at most so many seconds, as long as the whole part has any left
+PARTS: dict[str, dict[str, float]] = {  # part -> check -> most seconds; fewer if the part has less left
     "hashes": {
         "facts": 15, "hashes": 50, "rollouts": 80, "returns": 10, "replays": 60, "halves": 20, "waits": 40,
         "resume": 120, "crossing": 120,
@@ -27,33 +28,34 @@ PARTS: dict[str, dict[str, float]] = {  # at most so many seconds, as long as th
     "learn": {"facts": 15, "solving": 125, "learning": 385},
     "speed": {"facts": 15, "speed": 360, "kernels": 150},
 }  # fmt: skip
-ROUNDING = 1e-3  # of weights: sums in another order stay within; a number that a graph has frozen leads further
+# largest difference of weights by sums in another order; a number frozen in a CUDA graph makes a larger one
+ROUNDING = 1e-3
 
 
 class Machine(NamedTuple):
-    """Where the checks run; tests hand in the CPU, the host's compiler, and want it small."""
+    """Where the checks run. Tests use the CPU, the host's compiler and small sizes."""
 
     device: str = "cuda:0"
     compile: Callable[..., Any] | None = None
-    """who makes kernels of a source (`utils.device_source.Compile`); None: CuPy"""
+    """compiles a source to kernels (type `Compile`); None: CuPy"""
     engines: tuple[str, ...] = ("eager", "graphed", "fused_gpu")
     plug: Callable[[Any, str], None] | None = None
-    """who gives an agent one of these but eager where there are no CUDA graphs; None: `build_agent`"""
+    """gives an agent one of these engines, except eager, if there are no CUDA graphs; None: `build_agent` does"""
     small: bool = False
 
 
 class Found(NamedTuple):
-    """What a check knows so far: each replaces the one before."""
+    """The result of a check so far; a check yields several, and each replaces the one before."""
 
-    line: str  # for people
+    line: str  # for the terminal
     figures: Mapping[str, Any]  # for the file
-    wrong: Sequence[str] | None = None  # a line for whatever is not as it must be; None where nothing can be wrong
+    wrong: Sequence[str] | None = None  # a line for each fault; None if the check only measures
 
 
-Check = Callable[[Machine, float], Iterator[Found]]  # on this machine, in so many seconds
+Check = Callable[[Machine, float], Iterator[Found]]  # (machine, seconds that it may take)
 
 
-MODULES = {  # where those checks are that have no module of their name
+MODULES = {  # check -> module of lab/gpu, if that has another name
     "hashes": "bits", "returns": "bits", "halves": "bits", "replays": "engines", "waits": "engines",
     "resume": "engines", "crossing": "engines", "solving": "learn", "learning": "learn", "kernels": "speed",
 }  # fmt: skip
@@ -70,29 +72,32 @@ _fork = multiprocessing.get_context("fork")
 
 
 class ApartError(Exception):
-    """How the work broke off, in one line."""
+    """The work in another process failed; the text says how, in one line."""
 
 
 def apart(work: Work, seconds: float) -> Iterator[Found]:
-    """What `work` yields; ApartError where it raises, dies, or is not done in time. It leaves no process behind."""
+    """Run `work` in a forked process and yield what it yields.
+
+    ApartError if it raises an error, dies, or is not finished after `seconds`. No process is left running.
+    """
     reader, writer = _fork.Pipe(duplex=False)
     child = _fork.Process(target=_say, args=(work, writer))
     child.start()
     writer.close()
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     try:
-        while reader.poll(max(0.0, until - time.monotonic())):
+        while reader.poll(max(0.0, deadline - time.monotonic())):
             try:
-                said = reader.recv()
+                message = reader.recv()
             except EOFError:
-                child.join(max(0.0, until - time.monotonic()))
+                child.join(max(0.0, deadline - time.monotonic()))
                 if code := child.exitcode:
                     how = f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
                     raise ApartError(f"its process {how}") from None
                 return
-            if isinstance(said, str):
-                raise ApartError(said)
-            yield said
+            if isinstance(message, str):
+                raise ApartError(message)
+            yield message
         raise ApartError(f"stopped: not done within its {seconds:.0f} s")
     finally:
         _end(child)
@@ -100,17 +105,18 @@ def apart(work: Work, seconds: float) -> Iterator[Found]:
 
 
 def _say(work: Work, writer: Connection) -> None:
-    os.setsid()  # what it starts is ended with it
+    """Send what `work` yields, or the text of its error."""
+    os.setsid()  # a process group, so that its children are ended with it
     try:
-        for found in work():
-            writer.send(found)
+        for result in work():
+            writer.send(result)
     except BaseException as error:
         writer.send(describe_error(error))
         raise
 
 
 def _end(child: BaseProcess) -> None:
-    """With all that it has started."""
+    """Kill the process and all that it has started."""
     assert child.pid is not None
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
@@ -118,11 +124,11 @@ def _end(child: BaseProcess) -> None:
     child.join()
 
 
-LEAST = 3.0  # seconds: with less left a check is not begun
+LEAST = 3.0  # seconds: with less time left, no check is started
 
 
 class Record:
-    """What is known so far; `null` is what was not run."""
+    """The results of a part, written to its file after each check; `null` if a check was not run."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any], checks: Mapping[str, float], seconds: float) -> None:
         self.path, self.budgets, self.seconds, self.began = path, checks, seconds, time.monotonic()
@@ -140,15 +146,15 @@ class Record:
 
     @property
     def right(self) -> bool | None:
-        """Whether whatever was run is as it must be, to its end; None where nothing could be wrong yet."""
+        """Whether all that was run is right and complete; None if nothing was checked yet."""
         ran = [check for check in self.checks.values() if check]
         if any(check["error"] or check["right"] is False for check in ran):
             return False
         return True if any(check["right"] for check in ran) else None
 
     def run(self, names: list[str], load: Callable[[str], Check], machine: Machine) -> None:
-        """The named checks, in the table's order."""
-        for name in [each for each in self.budgets if each in names]:
+        """Run the named checks in the order of the table."""
+        for name in [check_name for check_name in self.budgets if check_name in names]:
             seconds = min(self.budgets[name], self.left)
             if seconds < LEAST:
                 self._tell(name, "not run: no time is left")
@@ -162,7 +168,7 @@ class Record:
         entry: dict[str, Any] = {"right": None, "wrong": [], "error": None, "seconds": 0.0, "figures": {}}
         self.checks[name] = entry
         try:
-            check = load(name)  # here, so that all later checks are forked with what it has imported
+            check = load(name)  # in this process, so that later checks are forked with these imports
             for last in apart(partial(check, machine, seconds * 0.95), seconds):
                 entry["figures"], entry["wrong"] = dict(last.figures), list(last.wrong or ())
                 entry["seconds"] = round(time.monotonic() - began, 1)
@@ -170,7 +176,7 @@ class Record:
         except (ApartError, ImportError) as error:
             entry["error"] = str(error) if isinstance(error, ApartError) else describe_error(error)
         entry["seconds"] = round(time.monotonic() - began, 1)
-        # a check that broke off has shown nothing to be right, but what it found wrong is wrong
+        # a check that broke off proves nothing right, but the faults that it found are faults
         entry["right"] = False if entry["wrong"] else None if entry["error"] or last.wrong is None else True
         word = {True: "right", False: "WRONG", None: "ERROR" if entry["error"] else "done"}[entry["right"]]
         self._tell(name, f"{word}, {entry['seconds']:.1f} s: {entry['error'] or last.line}")

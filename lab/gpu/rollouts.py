@@ -1,9 +1,9 @@
-"""Does `engine: fused_gpu` do on the device what its kernels do on the host, to the bit? SHA-256 of all that it leaves.
+"""Checks that `engine: fused_gpu` leaves the same bits on the device as its kernels on the host, by SHA-256.
 
-First rollouts alone, then whole iterations, by kernels that learn, too. Where one of these is another, the first
-launch of an iteration that does something else is named.
+First only rollouts are compared, then whole iterations, with kernels that learn. If one differs, the first launch of an
+iteration with another result is named.
 
-Weights, and statistics of observations, are drawn here: how torch initialises them depends on the processor.
+Weights and statistics of observations are drawn here, because torch initialises them differently on each processor.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,47 +32,49 @@ from stride.utils.durable_file import read_json
 from stride.utils.provenance import PROJECT
 
 TRACES = PROJECT / "tests" / "agents" / "fused_gpu_trace.npz"
-Trace = dict[str, np.ndarray]  # "007 gradient 15": what the eighth launch left in its argument 15
+Trace = dict[str, np.ndarray]  # {"007 gradient 15": ..}: argument 15 after the eighth launch, a kernel `gradient`
 
 
 def tracing(machine: Machine, trace: Trace) -> Machine:
+    """Return the machine with kernels that store every argument that a launch changes into `trace`."""
+
     launches = iter(range(1000))
 
     def watch(kernel: str, arguments: Sequence[Tensor | np.generic], launch: Callable[[], None]) -> None:
-        given = {place: each for place, each in enumerate(arguments) if isinstance(each, Tensor)}
-        before, number = {place: plain(each) for place, each in given.items()}, next(launches)
+        tensors = {index: tensor for index, tensor in enumerate(arguments) if isinstance(tensor, Tensor)}
+        before, number = {index: plain(tensor) for index, tensor in tensors.items()}, next(launches)
         launch()
-        for place, each in given.items():
-            if not np.array_equal(before[place], after := plain(each)):
-                trace[f"{number:03} {kernel} {place}"] = after
+        for index, tensor in tensors.items():
+            if not np.array_equal(before[index], after := plain(tensor)):
+                trace[f"{number:03} {kernel} {index}"] = after
 
     return watched(machine, watch)
 
 
 def plain(tensor: Tensor) -> np.ndarray:
-    """A copy of its bits, as whole numbers: NaN is equal to itself."""
+    """Return a copy of its bits as whole numbers, so that NaN equals itself."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).clone()
     return flat.numpy().view(f"u{flat.element_size()}")
 
 
 def first_difference(golden: Trace, found: Trace) -> str:
-    """The launch, its kernel, argument and element, "" where all is the same."""
+    """Return the launch, kernel, argument and element of the first difference; "" if all is equal."""
     for name in sorted({*golden, *found}):
         number, kernel, argument = name.split()
         launch = f"launch {int(number)}, {kernel}, argument {argument}"
         if name not in golden or name not in found:
             return f"{launch}: changed by {'this device' if name in found else 'the host'} alone"
-        one, other = golden[name], found[name]
-        if apart := np.flatnonzero(one != other).tolist() if one.shape == other.shape else [0]:
-            host, here = (hex(int(each[apart[0]])) for each in (one, other))
-            return f"{launch}: element {apart[0]} is {here}, the host's {host}; {len(apart)} of {one.size} differ"
+        expected, actual = golden[name], found[name]
+        if apart := np.flatnonzero(expected != actual).tolist() if expected.shape == actual.shape else [0]:
+            host, here = (hex(int(values[apart[0]])) for values in (expected, actual))
+            return f"{launch}: element {apart[0]} is {here}, the host's {host}; {len(apart)} of {expected.size} differ"
     return ""
 
 
 def read_trace(case: str, file: Path = TRACES) -> Trace:
-    """What the host left of a case; empty where it was not traced."""
-    with np.load(file) as held:
-        return {name.partition("/")[2]: held[name] for name in held.files if name.partition("/")[0] == case}
+    """Return the host's trace of a case; {} if there is none."""
+    with np.load(file) as arrays:
+        return {name.partition("/")[2]: arrays[name] for name in arrays.files if name.partition("/")[0] == case}
 
 
 def write_traces(traces: dict[str, Trace], file: Path = TRACES) -> None:
@@ -82,7 +84,7 @@ def write_traces(traces: dict[str, Trace], file: Path = TRACES) -> None:
 
 FILE = PROJECT / "tests" / "agents" / "fused_gpu_hashes.json"
 STEPS, LIMIT = 32, 13
-AFTER = (1, 2, 10)  # rollouts, or iterations
+AFTER = (1, 2, 10)  # hashes are made after so many rollouts or iterations
 SHARED = [f"max_episode_steps={LIMIT}", "n_epochs=1", "engine=eager"]
 HASHED, TRACED = ("n_envs=48", f"n_steps={STEPS}", "batch_size=768"), ("n_envs=6", "n_steps=16", "batch_size=48")
 CASES = {
@@ -90,7 +92,7 @@ CASES = {
     "numbers, normalised": ("Pendulum-v1", "ppo", "normalize_obs=rolling"),
     "one-hot, relu": ("Taxi-v4", "ppo", "activation=relu", "hidden_dims=[48,20]"),
 }
-LEARNT = {  # without statistics of observations: torch sums these up
+LEARNT = {  # without statistics of observations, which torch computes
     "choices, learnt": ("CartPole-v1", "ppo", "hidden_dims=[16,16]"),
     "numbers, learnt": ("Pendulum-v1", "ppo", "normalize_obs=static", "hidden_dims=[16,16]"),
     "one trunk, relu, learnt": ("Acrobot-v1", "ppo", "activation=relu", "share_trunk=true", "hidden_dims=[16]"),
@@ -111,24 +113,24 @@ def rollouts(machine: Machine, seconds: float) -> Iterator[Found]:
 
 
 def apart_at(machine: Machine, name: str) -> str:
-    """The first launch of a small iteration that is not the host's, "" where all are or nobody has traced the case."""
-    held = read_trace(name)
-    return first_difference(held, traced(machine, name)) if held else ""
+    """Return the first launch of a small iteration that differs from the host's; "" if none, or without a trace."""
+    golden = read_trace(name)
+    return first_difference(golden, traced(machine, name)) if golden else ""
 
 
 def traced(machine: Machine, name: str) -> Trace:
-    found: Trace = {}
-    tick(agent_of(tracing(machine, found), name, *TRACED, beside=None))
-    return found
+    trace: Trace = {}
+    tick(agent_of(tracing(machine, trace), name, *TRACED, beside=None))
+    return trace
 
 
 def computed(machine: Machine, name: str) -> Hashes:
-    agent, found = agent_of(machine, name, *HASHED), Hashes()
+    agent, hashes = agent_of(machine, name, *HASHED), Hashes()
     for number in range(1, max(AFTER) + 1):
         tick(agent) if name in LEARNT else agent.collect(STEPS)
         if number in AFTER:
-            found |= {f"{what} after {number}": value for what, value in left(agent).items()}
-    return found
+            hashes |= {f"{part} after {number}": value for part, value in left(agent).items()}
+    return hashes
 
 
 def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None = Beside) -> Agent:
@@ -142,18 +144,18 @@ def agent_of(machine: Machine, name: str, *sizes: str, beside: MakeBeside | None
 
 @torch.no_grad()
 def fill(agent: Agent) -> None:
-    """Weights within a quarter, means within a half, variances from a half to one and a half."""
+    """Draw weights in +-1/4, means in +-1/2, and variances between 1/2 and 3/2."""
     older = agent.lagging.policy if isinstance(agent, PPO) and agent.lagging else None
     policies = torch.nn.ModuleList([agent.policy, *([older] if older else [])])
     norms = [module for module in policies.modules() if isinstance(module, RunningNorm)]
     drawn: list[tuple[Tensor, float, float]] = [(each, 0.5, -0.25) for each in policies.parameters()]
     drawn += [each for norm in norms for each in ((norm.mean, 1.0, -0.5), (norm.var, 1.0, 0.5))]
-    for index, (tensor, factor, least) in enumerate(drawn):  # powers of two, so that nothing is fused or rounded
-        tensor.copy_(uniforms(Key(index, EXPLORE), tuple(tensor.shape), tensor.device) * factor + least)
+    for index, (tensor, factor, offset) in enumerate(drawn):  # powers of two: nothing is rounded
+        tensor.copy_(uniforms(Key(index, EXPLORE), tuple(tensor.shape), tensor.device) * factor + offset)
 
 
 def left(agent: Agent) -> Hashes:
-    """What a rollout leaves: rows, observations that limits cut, log-probabilities; worlds and window as they are."""
+    """Return the hashes of what a rollout leaves: rows, last observations at a time limit, environments, .."""
     play, table, collector = agent.engine.play, agent.memory.table, agent.collector
     assert isinstance(play, FusedPlay | Ahead)
     step, world = table.truncated.cpu().nonzero().unbind(1)

@@ -1,10 +1,10 @@
-"""How fast worlds and PPO are on the device, beside what it moves and multiplies at most, measured in the same run.
+"""Measures the speed of environments and PPO on the device, beside its highest rates of copies and products.
 
-PPO as in all benchmarks here: two 64 x 64 tanh nets, rollouts of 128 steps, 4 epochs of 4 minibatches, Adam, without a
-Trainer and its callbacks; and in PufferLib's two shapes, of whose second its contributors report 12.9 M env steps/s for
-another world (MinGRU, Muon, bf16, RTX 5090). An iteration is waited for and counted whole; figures are medians of
-iterations after some that warm up. Rollout and update are those of other iterations, as they too are waited for.
-Then every kernel, waited for one by one, without graphs; only the FLOP of the nets are counted.
+PPO is as in all benchmarks here: two 64 x 64 tanh nets, rollouts of 128 steps, 4 epochs of 4 minibatches, Adam, without
+a Trainer and its callbacks. It is also measured in PufferLib's two shapes; for the second, its contributors report
+12.9 M env steps/s with another environment (MinGRU, Muon, bf16, RTX 5090). Each iteration is timed until the device has
+finished it; figures are medians after some iterations of warm-up. Rollout and update are timed in other iterations,
+because this adds waits. Then every kernel is timed alone, without CUDA graphs; only the FLOP of the nets are counted.
 """
 
 import statistics
@@ -36,16 +36,16 @@ from stride.utils.cuda_kernels import Compile, read_source
 from stride.utils.devices import prepare
 from stride.utils.user_error import describe_error
 
-BYTES, SIDE = 4 << 30, 8192  # of a copy; of square matrices
+BYTES, SIDE = 4 << 30, 8192  # of a copy; rows of square matrices
 SMALL_BYTES, SMALL_SIDE = 1 << 22, 256
-PEAK, PEAK_STEPS, PEAK_CHAINS = Path(__file__).with_name("peak.cu"), 1024, 8  # as it says
+PEAK, PEAK_STEPS, PEAK_CHAINS = Path(__file__).with_name("peak.cu"), 1024, 8  # the last two as in peak.cu
 THREADS, SMALL_THREADS = 1 << 21, 1 << 8
 WARM_CALLS, REPEATS = 3, 10
 PRECISIONS = {"32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
 
 def ceilings(device: torch.device, small: bool) -> dict[str, Any]:
-    """Bytes per second of a copy, read and written; FLOP per second of a product, by precision."""
+    """Return bytes per second of a copy (read and written), and FLOP per second of products by precision."""
     size, side = (SMALL_BYTES, SMALL_SIDE) if small else (BYTES, SIDE)
     source, flops = torch.ones(size // 4, device=device), dict[str, float]()
     copied = 2 * size / seconds_of(device, partial(torch.empty_like(source).copy_, source))
@@ -58,11 +58,11 @@ def ceilings(device: torch.device, small: bool) -> dict[str, Any]:
 
 
 def fma_peak(device: torch.device, compile: Compile, small: bool) -> float:
-    """FLOP per second of fused multiply-adds in registers, two for each."""
+    """Return the FLOP per second of fused multiply-adds in registers; each counts as two."""
     threads = SMALL_THREADS if small else THREADS
     kernels, out = compile(read_source(PEAK), device), torch.empty(threads, device=device)
-    given = out, np.float32(0.999), np.float32(0.001), np.int32(threads)
-    return 2 * threads * PEAK_STEPS * PEAK_CHAINS / seconds_of(device, lambda: kernels.launch("peak", threads, *given))
+    values = out, np.float32(0.999), np.float32(0.001), np.int32(threads)
+    return 2 * threads * PEAK_STEPS * PEAK_CHAINS / seconds_of(device, lambda: kernels.launch("peak", threads, *values))
 
 
 def seconds_of(device: torch.device, work: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -72,10 +72,10 @@ def seconds_of(device: torch.device, work: Callable[[], object], repeats: int = 
 
 
 STEPS, WORLD_STEPS = 128, 32
-WIDTHS, SMALL_WIDTHS = (4096, 256, 1024, 16384, 65536), (8, 16)  # the one that is compared with others first
-BY_OTHERS = WIDTHS[::4]  # where eager and graphed are timed, too
+WIDTHS, SMALL_WIDTHS = (4096, 256, 1024, 16384, 65536), (8, 16)  # the first is compared with other libraries
+BY_OTHERS = WIDTHS[::4]  # widths for which eager and graphed are timed, too
 WARM, LEAST, TIMED, PHASED = 3, 5, 1.0, 3  # iterations; seconds of iterations that are timed; iterations for phases
-MARGIN = 6.0  # seconds: with less left no setting is begun
+MARGIN = 6.0  # seconds: with less time left, no setting is started
 SETTING = {
     "env_id": ENV, "n_steps": STEPS, "n_epochs": EPOCHS, "minibatches": MINIBATCHES, "hidden_dims": [64, 64],
     "share_trunk": False, "activation": "tanh", "optimizer": "adam",
@@ -91,7 +91,7 @@ PUFFER: dict[str, dict[str, Any]] = {
 
 
 class Row(NamedTuple):
-    """What is timed of PPO: an engine at a number of worlds, and what of the shared work is otherwise."""
+    """A setting of PPO that is timed: engine, number of environments, and changes of SETTING."""
 
     engine: str
     width: int
@@ -107,9 +107,9 @@ class Row(NamedTuple):
 
 
 def rows(machine: Machine) -> list[Row]:
-    """Of every engine the widths, what precision and lag change at the first of them, and PufferLib's shapes."""
+    """Return all settings: for each engine the widths, precisions and lag, and PufferLib's shapes."""
     widths, found = SMALL_WIDTHS if machine.small else WIDTHS, list[Row]()
-    for engine in reversed(machine.engines):  # whom time does not suffice for is the slowest
+    for engine in reversed(machine.engines):  # the slowest is last: time may not suffice for it
         fused, first = engine == "fused_gpu", widths[0]
         found += [Row(engine, width) for width in widths if fused or machine.small or width in BY_OTHERS]
         found += [Row(engine, first, {"precision": name}) for name in PRECISIONS if name != "32"]
@@ -120,34 +120,34 @@ def rows(machine: Machine) -> list[Row]:
 
 
 def speed(machine: Machine, seconds: float) -> Iterator[Found]:
-    """Ceilings, worlds, PPO; what time does not allow is null."""
-    until, device = time.monotonic() + seconds, torch.device(machine.device)
-    prepare(device, 32)  # before cuBLAS begins
+    """Measure ceilings, environments and PPO; what there is no time for is null."""
+    deadline, device = time.monotonic() + seconds, torch.device(machine.device)
+    prepare(device, 32)  # before cuBLAS is initialised
     limits = ceilings(device, machine.small)
-    asked, widths = {str(row): row for row in rows(machine)}, SMALL_WIDTHS[:1] if machine.small else WIDTHS
-    ppos: dict[str, Any] = dict.fromkeys(asked)
+    settings, widths = {str(row): row for row in rows(machine)}, SMALL_WIDTHS[:1] if machine.small else WIDTHS
+    ppos: dict[str, Any] = dict.fromkeys(settings)
     alones: dict[str, dict[str, Any]] = {env_id: dict.fromkeys(map(str, widths)) for env_id in with_twin()}
     figures = {"ceilings": limits, "setting": SETTING, "worlds": alones, "ppo": ppos}
     for env_id in with_twin():
         for width in widths:
-            if time.monotonic() < until:
+            if time.monotonic() < deadline:
                 alones[env_id][str(width)] = told(alone, machine, env_id, width, limits)
         yield Found(best(ppos), figures)
-    for name, row in asked.items():
-        if time.monotonic() < until - MARGIN:
+    for name, row in settings.items():
+        if time.monotonic() < deadline - MARGIN:
             ppos[name] = told(trained, machine, row, limits)
             yield Found(best(ppos), figures)
 
 
 def told(measure: Any, *arguments: Any) -> dict[str, Any]:
-    """What it measures; where it does not fit into memory, or an engine refuses it, that."""
+    """Return what `measure` returns, or its error if memory does not suffice or an engine refuses the setting."""
     try:
-        found: dict[str, Any] = measure(*arguments)
+        result: dict[str, Any] = measure(*arguments)
     except (RuntimeError, ValueError) as error:
-        found = {"error": describe_error(error)}
+        result = {"error": describe_error(error)}
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return found
+    return result
 
 
 def trained(machine: Machine, row: Row, limits: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +176,13 @@ def phases(agent: Agent, device: torch.device, env_steps: int) -> dict[str, floa
     for _ in range(PHASED):
         tick(agent)
     spent = {"rollout": statistics.median(collecting.seconds), "update": statistics.median(learning.seconds)}
-    rates = {f"{name}_env_steps_per_second": env_steps / each for name, each in spent.items()}
-    return rates | {f"{name}_milliseconds": each * 1e3 for name, each in spent.items()}
+    rates = {f"{name}_env_steps_per_second": env_steps / seconds for name, seconds in spent.items()}
+    return rates | {f"{name}_milliseconds": seconds * 1e3 for name, seconds in spent.items()}
 
 
 class Timed:
+    """An engine's part that notes the seconds of each call."""
+
     def __init__(self, device: torch.device, own: Any) -> None:
         self.device, self.own, self.name, self.seconds = device, own, own.name, list[float]()
 
@@ -192,14 +194,14 @@ class Timed:
 
 
 def alone(machine: Machine, env_id: str, width: int, limits: dict[str, Any]) -> dict[str, float]:
-    """Of worlds without a policy: random actions, autoreset, WORLD_STEPS steps a launch into the same buffers."""
+    """Time environments without a policy: random actions, autoreset, WORLD_STEPS steps a launch, the same buffers."""
     env = worlds(machine, env_id, width)
     env.reset(0)
-    given, out = actions(env, 0, WORLD_STEPS), env.trajectory(WORLD_STEPS)
-    seconds = seconds_of(env.device, lambda: env.advance(given, out))
+    random, out = actions(env, 0, WORLD_STEPS), env.trajectory(WORLD_STEPS)
+    seconds = seconds_of(env.device, lambda: env.advance(random, out))
     steps = WORLD_STEPS * width
-    # what every step reads and writes; the end of an episode is rare, and the state stays in registers
-    moved = sum(each.nbytes for each in (given, out.reward, out.terminated, out.truncated, out.arrays[0]))
+    # bytes that every step reads and writes; episode ends are rare, and the state stays in registers
+    moved = sum(tensor.nbytes for tensor in (random, out.reward, out.terminated, out.truncated, out.arrays[0]))
     return {"env_steps_per_second": steps / seconds, "copy_share": moved / seconds / limits["copy_bytes_per_second"]}
 
 
@@ -237,21 +239,21 @@ def kernels(machine: Machine, seconds: float) -> Iterator[Found]:
     device = torch.device(machine.device)
     prepare(device, 32)
     peak, spent = fma_peak(device, compiler(machine), machine.small), defaultdict[str, float](float)
-    agent, turns = launched(clocked(machine, spent)), list[dict[str, float]]()
+    agent, iterations = launched(clocked(machine, spent)), list[dict[str, float]]()
     for _ in range(WARM_TICKS + TICKS):
         spent.clear()
         tick(agent)
-        turns.append({**spent})
+        iterations.append({**spent})
     learn = agent.engine.learn
     assert isinstance(learn, FusedLearn)
     flops = flops_of(learn.updates_of(agent).recipe)
     found = dict[str, dict[str, float]]()
-    for name in turns[-1]:
-        found[name] = each = {"milliseconds": statistics.median(turn[name] for turn in turns[WARM_TICKS:]) * 1e3}
+    for name in iterations[-1]:
+        found[name] = row = {"milliseconds": statistics.median(turn[name] for turn in iterations[WARM_TICKS:]) * 1e3}
         kind = "rollout" if name.endswith("_rollout") else name
-        each |= {"flop": flops[kind], "share": flops[kind] / each["milliseconds"] * 1e3 / peak} if kind in flops else {}
+        row |= {"flop": flops[kind], "share": flops[kind] / row["milliseconds"] * 1e3 / peak} if kind in flops else {}
     figures: dict[str, Any] = {"fma_flop_per_second": peak, "worlds": agent.memory.num_envs, "kernels": found}
-    whole = sum(each["milliseconds"] for each in found.values())
+    whole = sum(row["milliseconds"] for row in found.values())
     yield Found(f"{len(found)} kernels, {whole:.2f} ms an iteration, {peak / 1e12:.1f} TFLOP/s at most", figures)
 
 
@@ -262,9 +264,9 @@ def launched(machine: Machine) -> Agent:
 
 
 def flops_of(recipe: OnPolicy) -> dict[str, int]:
-    """Of an iteration's launches together, by kernel."""
+    """Return kernel -> FLOP of all its launches in an iteration."""
     layout, memory, every = recipe.shape.layout, recipe.agent.memory, range(len(recipe.shape.layout.nets))
-    first_layers = layout.nets[:, 0]  # have no slope below them
+    first_layers = layout.nets[:, 0]  # they pass no gradient to a layer below
     first = 2 * int((first_layers["inner"] * first_layers["width"]).sum())
     valued = (1 + memory.slots) * memory.num_envs * layout.flops(layout.value_net)
     return {

@@ -1,6 +1,6 @@
-"""Generated parts of hand-written pages: between `<!-- MAKER arguments -->` and `<!-- end -->` stands what MAKER says.
+"""Fills the generated parts of hand-written pages: a block with a maker's name contains the text that it returns.
 
-<!-- keys PPOConfig -->
+<!-- generated: keys PPOConfig -->
 (the table of its keys)
 <!-- end -->
 """
@@ -14,6 +14,7 @@ from lab.site import learners, measured, symptoms, tables
 from stride.utils.user_error import UserError
 
 BLOCK = re.compile(r"^<!-- generated: (\w+)((?: [^\n]*)?) -->\n(\n?)(?:.*?\n)??<!-- end -->$", re.M | re.S)
+# name in a mark -> function that returns the text, called with the mark's arguments
 MAKERS: dict[str, Callable[..., str]] = {
     "alerts": symptoms.alerts,
     "code": learners.code,
@@ -38,12 +39,12 @@ MAKERS: dict[str, Callable[..., str]] = {
 
 
 def filled(text: str) -> str:
-    """The text of a page with each of its blocks made anew; a blank line within the marks stays or stays out."""
+    """Return the text of a page with all its blocks made again; blank lines inside the marks are kept."""
     return BLOCK.sub(_made, text)
 
 
 def pages(folder: Path) -> list[Path]:
-    """The pages that have generated parts."""
+    """Return the pages that have generated parts."""
     return [path for path in sorted(folder.rglob("*.md")) if BLOCK.search(path.read_text(encoding="utf-8"))]
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/cli.md: every command, from its parser."""
+"""Makes docs/reference/cli.md: every command with its arguments, from its parser."""
 
 import argparse
 import textwrap
@@ -20,13 +20,13 @@ Every command answers `--help`. A wrong word is answered by one line and exit co
 
 
 class _ParserMadeError(Exception):
-    """Ends a command where it would begin to read its arguments."""
+    """Ends a command when it would read its arguments."""
 
 
 def page() -> str:
-    head = [INTRODUCTION]
-    head.append(table([("command", "what it does"), *((_linked(row), row.meaning) for row in COMMANDS)]))
-    return "\n\n".join([*head, *(block for command in COMMANDS for block in _command(command))]) + "\n"
+    blocks = [INTRODUCTION]
+    blocks.append(table([("command", "what it does"), *((_linked(row), row.meaning) for row in COMMANDS)]))
+    return "\n\n".join([*blocks, *(block for command in COMMANDS for block in _command(command))]) + "\n"
 
 
 def _linked(command: Command) -> str:
@@ -42,11 +42,11 @@ def _command(command: Command) -> Iterator[str]:
 
 
 def parser_of_command(command: Command) -> OneLineParser:
-    """The parser that a command makes, taken before it reads anything."""
-    made: list[OneLineParser] = []
+    """Return the parser of a command: start the command and stop it before it reads any argument."""
+    parsers: list[OneLineParser] = []
 
     def take(parser: OneLineParser, *_: object, **__: object) -> None:
-        made.append(parser)
+        parsers.append(parser)
         raise _ParserMadeError
 
     module = import_module(f"stride.commands.{command.file}")
@@ -55,12 +55,12 @@ def parser_of_command(command: Command) -> OneLineParser:
         try:
             main(["--help"])
         except _ParserMadeError:
-            return made[0]
+            return parsers[0]
     raise UserError(f"stride {command.name} reads no arguments by OneLineParser")
 
 
 def _described(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Description, table of arguments, examples; then the same of each subcommand."""
+    """Yield the description, table of arguments and examples of a parser, then those of its subcommands."""
     if parser.description:
         yield _code(parser.description) if "  " in parser.description else as_stride(parser.description.strip())
     actions = [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
@@ -77,7 +77,7 @@ def _described(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _spelled(action: argparse.Action) -> str:
-    """The flags of an argument and the name of its value."""
+    """Return the flags of an argument and the name of its value, such as `--seed N`."""
     value = action.metavar or ("" if action.nargs == 0 else "{" + ",".join(map(str, action.choices or ())) + "}")
     value = "" if value == "{}" else str(value)
     return f"`{' '.join(part for part in (', '.join(action.option_strings), value) if part) or action.dest}`"
@@ -93,7 +93,7 @@ def _code(text: str) -> str:
 
 
 def as_stride(text: str) -> str:
-    """A help text with the commands of an installed Stride."""
+    """Return a help text with the commands of an installed Stride, `stride train` for `python train.py`."""
     for command in COMMANDS:
         if command.at_top and not command.words:
             text = text.replace(f"python {command.file}.py", f"stride {command.name}")

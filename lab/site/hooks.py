@@ -1,6 +1,6 @@
-"""Hooks that MkDocs calls: they expand nav, add pages from outside docs/, mend links, set equations, write llms.txt.
+"""Hooks that MkDocs calls: they expand nav, add pages from outside docs/, correct links, set equations, write llms.txt.
 
-Nothing of Stride is imported: a build takes seconds and needs no torch.
+They import nothing of Stride, so a build of the site takes seconds and needs no torch.
 """
 
 import json
@@ -24,13 +24,12 @@ OUTSIDE = {  # page of the site -> file of the repository
     "repository/laboratory.md": "lab/README.md",
     "repository/security.md": "SECURITY.md",
 }
-SAME = {"README.md": "index.md"}  # what stands there is said on this page
+SAME = {"README.md": "index.md"}  # file of the repository -> page with the same contents
 FENCE = re.compile(r"^( *```.*?^ *```\s*?$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?([^)]*)\)")
 MATH = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
-CELL = re.compile(
-    r"(?<=[ (])`[^`\n]*\\\|[^`\n]*`"
-)  # code in a table: GitHub wants its bars escaped, Python-Markdown not
+# code in a table: GitHub wants its bars escaped, Python-Markdown does not
+CELL = re.compile(r"(?<=[ (])`[^`\n]*\\\|[^`\n]*`")
 COMMENT = re.compile(r"^<!--.*?-->\n", re.M | re.S)
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|link(?![^>]*\brel=["']?(?:canonical|prev|next)))\b[^>]*?"""
@@ -38,11 +37,11 @@ LOADED = re.compile(
 )
 IMPORTED = re.compile(r"""(?:@import|url\()\s*["']?((?:https?:)?//[^"')\s]+)""")
 SENTENCE = re.compile(r"(?<=\.)(?<! al\.)\s")
-texts: dict[str, str] = {}  # page -> its Markdown, as a program reads it
+texts: dict[str, str] = {}  # page -> its Markdown, for llms.txt
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Replace the patterns of nav by the pages that it names nowhere else."""
+    """Replace the patterns of nav, such as learners/*.md, by the pages that nav does not name elsewhere."""
     assert config.nav
     pages = [path.relative_to(config.docs_dir).as_posix() for path in Path(config.docs_dir).rglob("*.md")]
     pages += [*OUTSIDE, *notebooks()]
@@ -53,13 +52,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def leaves(nav: list[Any]) -> Iterator[str]:
+    """Yield the pages and patterns of a nested nav."""
     for item in nav:
         for entry in item.values() if isinstance(item, dict) else (item,):
             yield from leaves(entry) if isinstance(entry, list) else (entry,)
 
 
 def expand(nav: list[Any], pages: list[str]) -> list[Any]:
-    """A page that two patterns match belongs to the first; it leaves `pages`."""
+    """Return nav with patterns replaced by matching pages, which are removed from `pages`: the first pattern wins."""
     expanded: list[Any] = []
     for item in nav:
         if isinstance(item, dict):
@@ -90,7 +90,7 @@ def notebooks() -> dict[str, Path]:
 
 
 def notebook_text(path: Path) -> str:
-    """Its cells and what they printed; pictures and tables as text say them."""
+    """Return a notebook as Markdown: its cells and their outputs as text."""
     blocks = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
@@ -104,7 +104,7 @@ def notebook_text(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links lead to pages of the site, equations become MathML, marks of generated parts go."""
+    """Turn links to files into links to pages and equations into MathML, and remove the marks of generated parts."""
     page_uri = page.file.src_uri
     boosts = config.extra["search_boosts"]
     page.meta["search"] = {"boost": boosts.get(page_uri) or boosts.get(dirname(page_uri), 1)}
@@ -125,12 +125,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def outside_fences(text: str, change: Callable[[str], str]) -> str:
+    """Change the text outside of code blocks."""
     parts = FENCE.split(text)
     return "".join(part if index % 2 else change(part) for index, part in enumerate(parts))
 
 
 def site_uri(path: str, files: Files) -> str:
-    """The site's page or file for a path of the repository; "" where the site has none, and the path exists."""
+    """Return the site's page or file for a path of the repository; "" if it has none.
+
+    PluginError if the path does not exist in the repository.
+    """
     for uri, source in OUTSIDE.items():
         if path == source:
             return uri
@@ -149,7 +153,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write each page's Markdown and llms.txt, and refuse what would be loaded from elsewhere."""
+    """Write each page's Markdown and llms.txt; PluginError if a page loads something from another site."""
     folder = Path(config.site_dir)
     for uri, text in texts.items():
         (folder / uri).parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +171,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def listed(item: Any) -> Iterator[str]:
-    """A line for each page of a section: its title, where its Markdown is, its first words."""
+    """Yield a line for each page of a section: title, path of its Markdown, first sentence."""
     if isinstance(item, Section):
         for child in item.children:
             yield from listed(child)
@@ -176,7 +180,7 @@ def listed(item: Any) -> Iterator[str]:
 
 
 def first_words(text: str) -> str:
-    """The first sentence below the title that tells what the page is about."""
+    """Return the first sentence of text below the title, without lists, tables and quotes; "" if there is none."""
     for block in text.split("\n\n")[1:]:
         if block[:1] not in "#<![|`>-" and not block.startswith("Generated by"):
             sentence = " ".join(LINK.sub(r"\2", block).split())

@@ -1,4 +1,4 @@
-"""Generated parts of the learners' pages: keys of configs, lines of code, results and speed from evidence, curves."""
+"""Makes parts of the learners' pages: keys of configs, lines of code, results and speed from evidence, curves."""
 
 import ast
 import json
@@ -27,8 +27,8 @@ from stride.utils.user_error import UserError
 RESULTS = PROJECT / "docs" / "results"
 BENCHMARKS = PROJECT / "docs" / "benchmarks"
 FOLDERS = ("", "models")  # of docs/results, where a variant's file may be
-BESIDE = "mujoco"  # of docs/results: ours beside Stable-Baselines3, general settings
-SHOWN = (100_000, 300_000, 1_000_000)  # env steps of published results in the table; pictures have more
+BESIDE = "mujoco"  # folder of docs/results: ours beside Stable-Baselines3, with general settings
+SHOWN = (100_000, 300_000, 1_000_000)  # env steps of published results in the table
 NOT_MEASURED = "not measured"
 HEAD = ("variant", "goal", "solved", "return, IQM [95 %]", "env steps, median (max)", "wall time, median")
 COLUMNS = (0, 2, 3, 5, 10, 11)  # of a row of docs/results.md
@@ -36,7 +36,7 @@ TITLES = {"dqn": "DQN and QR-DQN", "q_learning": "Q-learning"}
 
 
 def keys(class_name: str) -> str:
-    """The keys that an algorithm has beside those of every algorithm."""
+    """Return a table of the keys that an algorithm has beside those of every algorithm."""
     cls = vars(schema)[class_name]
     rows = {}
     for base in reversed(cls.__mro__[:-1]):
@@ -46,7 +46,10 @@ def keys(class_name: str) -> str:
 
 
 def code(path: str, name: str, first: str = "", last: str = "") -> str:
-    """A function or method of a file without its docstring; from a line that begins with `first` to one with `last`."""
+    """Return a function or method `name` of a file as a code block, without its docstring.
+
+    Only the lines from one that starts with `first` to one that starts with `last`, if these are given.
+    """
     source = (PROJECT / path).read_text(encoding="utf-8")
     node: Any = ast.parse(source)
     for part in name.split("."):
@@ -69,6 +72,7 @@ def code(path: str, name: str, first: str = "", last: str = "") -> str:
 
 
 def _line(lines: list[str], text: str, begin: int, name: str) -> int:
+    """Return the index of the first line from `begin` on that starts with the text; UserError if there is none."""
     for index in range(begin, len(lines)):
         if lines[index].lstrip().startswith(text):
             return index
@@ -76,7 +80,7 @@ def _line(lines: list[str], text: str, begin: int, name: str) -> int:
 
 
 def reached(algorithm: str) -> str:
-    """A row for each shipped variant: what its evidence says, or that there is none."""
+    """Return a table with a row for each shipped variant: its results, or that it is not measured."""
     rows = [_result(listed) for listed in variants(algorithm)]
     if not rows:
         return f"No variant is shipped: {NOT_MEASURED}."
@@ -98,12 +102,12 @@ def _result(listed: ListedVariant) -> tuple[str, ...]:
 
 
 def _evidence() -> dict[str, Evidence]:
-    """Evidence of shipped variants, by ENV:VARIANT."""
+    """Return ENV:VARIANT -> evidence of the shipped variants."""
     return {evidence.variant: evidence for evidence in all_evidence(Store(), [RESULTS / folder for folder in FOLDERS])}
 
 
 def speed(algorithm: str) -> str:
-    """Whole trainings beside other libraries."""
+    """Return the rates of whole trainings beside other libraries."""
     if measured := table_of_peers.rows_of(algorithm, BENCHMARKS):
         return table_of_peers.markdown(measured)
     if algorithm == "ppo":
@@ -132,7 +136,7 @@ def speed(algorithm: str) -> str:
 
 
 def curves(*names: str) -> str:
-    """The learning curve of each variant, or that there is none."""
+    """Return the learning curve of each variant, or that it is not measured."""
     return "\n\n".join(_curve(name) for name in names)
 
 
@@ -146,7 +150,7 @@ def _curve(name: str) -> str:
 
 
 def public(algorithm: str) -> str:
-    """Results of a learner that others have published with an open licence."""
+    """Return a table of results that others have published for this algorithm with an open licence."""
     data = bands()
     rows = [row for row in data["rows"] if row["learner"] == algorithm and row["env_steps"] in SHOWN]
     if not rows:
@@ -170,7 +174,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def overview() -> str:
-    """Every learner with its page, how many variants are shipped, and how many of them were measured."""
+    """Return a table of all algorithms: page, number of shipped variants, and how many of them were measured."""
     measured = _evidence()
     rows = []
     for algorithm, agent in ALGORITHMS.items():
@@ -183,7 +187,7 @@ def overview() -> str:
 
 
 def environments() -> str:
-    """Every shipped environment: its task, its variants, its goal."""
+    """Return a table of the shipped environments: task, variants, goal."""
     rows: dict[str, tuple[str, ...]] = {}
     for listed in shipped_rows():
         named = f"`{listed.variant}`"

@@ -1,6 +1,6 @@
-"""README's figures and its sample: the measured table and the line below the picture come from evidence files.
+"""Makes README's measured table, the line below its picture, and its sample of a training's output.
 
-A figure is never typed by hand: a changed file changes the page. The sample is recorded by a training.
+Figures come from evidence files and are never typed by hand. The sample is recorded by a training.
 """
 
 import os
@@ -43,38 +43,38 @@ class Row(NamedTuple):
 
 
 def resumed() -> str:
-    """The line below README's picture."""
+    """Return the line below README's picture."""
     return sentence(read_json(RESUMED))
 
 
 def with_sample(page: str) -> str:
-    """README with what its first training prints today."""
+    """Return README with the present output of its first training."""
     return replaced(page, "sample", f"```\n{sample()}\n```")
 
 
 def sample() -> str:
-    """What the first training of README prints in a pipe, without the commands that it proposes at its end."""
+    """Run README's first training and return its output, without the commands that it proposes at its end."""
     with tempfile.TemporaryDirectory(prefix="readme-") as folder:
         environment = {**os.environ, "STRIDE_RUNS": folder}
         command = [sys.executable, "train.py", "CartPole-v1:ppo"]
-        done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
-    return shown(done.stdout)
+        ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    return shown(ended.stdout)
 
 
 def shown(text: str) -> str:
-    """The part of a training's text that README shows; runs are in `runs/`."""
+    """Return the part of a training's output that README shows, with the run in `runs/`."""
     printed = text.partition("\n  next\n")[0].strip("\n")
     return re.sub(r"(?m)^(  run +)\S*/(\S+)$", r"\1runs/\2", printed)
 
 
 def table() -> str:
-    """The lines of README's table."""
+    """Return README's table."""
     rows = [start_to_solved(), seeds(), *trainings(), *on_a_gpu(), *off_policy(), environments(), exported()]
     return "\n".join(["| what | measured | file and machine |", "|---|---|---|", *(row.line for row in rows)])
 
 
 def machine_of(data: dict[str, Any]) -> str:
-    """The processor, its cores, the instruction set and the threads in use; whether a benchmark names its commit."""
+    """Return processor, cores, instruction set and threads; "older code" if the benchmark does not name its commit."""
     machine = data["machine"]
     if isinstance(machine, dict):
         return f"{machine['cpu']}, {machine['cores']} cores"
@@ -91,7 +91,7 @@ def start_to_solved() -> Row:
 
 
 def seeds() -> Row:
-    """The shipped variants that were solved on each of their seeds."""
+    """Count the shipped variants that were solved with each of their seeds."""
     files = all_evidence(Store(), [RESULTS])
     summaries = [summary(evidence.finished()) for evidence in files]
     solved = sum(found["solved"] == found["finished"] for found in summaries)
@@ -102,7 +102,7 @@ def seeds() -> Row:
 
 
 def trainings() -> list[Row]:
-    """Whole trainings by PPO beside Stable-Baselines3 and the best of the others."""
+    """Return rates of whole trainings by PPO beside Stable-Baselines3 and the best other library."""
     if files := table_of_peers.files(BENCHMARKS):
         return [beside(files[0])]
     file = BENCHMARKS / "train.json"
@@ -119,7 +119,7 @@ def trainings() -> list[Row]:
 
 
 def on_a_gpu() -> list[Row]:
-    """PPO at the number of environments that others publish."""
+    """Return the rates of PPO on GPUs, at the number of environments that others publish."""
     rows = []
     for file in sorted(BENCHMARKS.glob("gpu-*-speed.json")):
         data = read_json(file)
@@ -140,7 +140,7 @@ def thousands(rate: float) -> str:
 
 
 def beside(file: Path) -> Row:
-    """The rates of some rows of lab.bench.beside, and how many times the best peer's they are."""
+    """Return rates of some rows of lab.bench.beside, and their ratio to the best other library."""
     records = table_of_peers.read(file)
     rows = [row for row in SHOWN if row in records]
     figure = "; ".join(f"{SHOWN[row]} {table_of_peers.summary(records[row])}" for row in rows)
@@ -149,7 +149,7 @@ def beside(file: Path) -> Row:
 
 
 def off_policy() -> list[Row]:
-    if table_of_peers.files(BENCHMARKS):  # among the trainings
+    if table_of_peers.files(BENCHMARKS):  # then they are among the trainings
         return []
     file = BENCHMARKS / "offpolicy.json"
     data = read_json(file)
@@ -159,8 +159,10 @@ def off_policy() -> list[Row]:
 
 
 def environments() -> Row:
-    """Ours behind Gymnasium's interface beside SyncVectorEnv, at the largest count where both were timed, and beside
-    Gymnasium's own vector environment at each count: only CartPole has one."""
+    """Compare our environments, with Gymnasium's interface, with SyncVectorEnv at the largest count that both have.
+
+    CartPole is also compared with Gymnasium's own vector environment, which no other environment has.
+    """
     file = BENCHMARKS / "envs.json"
     data = read_json(file)
     ratios = []

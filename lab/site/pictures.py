@@ -1,9 +1,9 @@
-"""Looks at the built site in a browser, from its files: pictures of pages, and where the search ranks answers.
+"""Opens the built site in a browser: makes pictures of pages, and tests at which rank the search finds answers.
 
     make docs && python -m lab.site.pictures pictures
 
-Eight pages at two widths, light and dark, as PNG files; then each question with the rank of its page. Exit code 1 where
-a page is not among the first three.
+It stores eight pages at two widths, light and dark, as PNG files; then it prints each question with the rank of its
+page. Exit code 1: a page is not among the first three.
 """
 
 import os
@@ -28,7 +28,7 @@ PAGES = (
 )  # fmt: skip
 WIDTHS = {1440: 900, 390: 844}  # pixels, with the height of each
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-QUESTIONS = {  # what somebody types -> the page that answers
+QUESTIONS = {  # text of a search -> the page that answers it
     "does not learn": "troubleshooting",
     "own environment": "your_environment",
     "resume after crash": "troubleshooting",
@@ -40,7 +40,7 @@ QUESTIONS = {  # what somebody types -> the page that answers
     "many seeds cluster": "scale",
     "what is an epoch": "glossary",
 }
-FIRST = 3
+FIRST = 3  # the lowest rank that is good enough
 
 
 def main(argv: list[str]) -> int:
@@ -71,13 +71,13 @@ def address(name: str) -> str:
 
 
 def overflow(page: Page) -> int:
-    """By how many pixels a page is wider than the screen."""
+    """Return by how many pixels a page is wider than the screen."""
     width: Any = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return int(width)
 
 
 def ranks(page: Page) -> Iterator[tuple[str, int]]:
-    """Each question with the rank of its page in the site's own search; 0 where it is not listed."""
+    """Yield each question with the rank of its page in the site's own search; 0 if it is not listed."""
     page.goto(address("index"))
     page.wait_for_load_state("networkidle")
     page.keyboard.press("/")
@@ -85,7 +85,7 @@ def ranks(page: Page) -> Iterator[tuple[str, int]]:
         page.fill("[data-md-component=search-query]", "")
         page.keyboard.type(question, delay=20)
         page.wait_for_function("document.querySelectorAll('.md-search-result__item').length > 0", timeout=20_000)
-        page.wait_for_timeout(700)  # milliseconds that the list of the letters before may stay
+        page.wait_for_timeout(700)  # milliseconds: the list for the letters before may still be shown
         links = page.eval_on_selector_all(
             ".md-search-result__item > a.md-search-result__link", "links => links.map(link => link.pathname)"
         )

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md and run_files.md: every metric, and every file that a run may have."""
+"""Makes docs/reference/metrics.md and run_files.md: every metric, and every file that a run may have."""
 
 from lab.evidence.report import table
 from stride.config.metrics import Metric, load_metrics
@@ -50,15 +50,15 @@ FILES = (  # example, meaning; every form of runstore/run_names.py has one
 
 
 def metrics() -> str:
-    """docs/reference/metrics.md: every metric that may be emitted, by area."""
-    head = [METRICS]
+    """Return docs/reference/metrics.md: every metric that may be emitted, by area."""
+    blocks = [METRICS]
     areas: dict[str, list[Metric]] = {area: [] for area in AREAS}
     for metric in load_metrics().values():
         areas.setdefault("/".join(metric.name.split("/")[:2]), []).append(metric)
     for area, rows in areas.items():
-        head.append(f"## {AREAS.get(area, area)}" + (f": {area}" if area in AREAS else ""))
-        head.append(table([("metric", "unit", "meaning"), *map(_metric, rows)]))
-    return "\n\n".join(head) + "\n"
+        blocks.append(f"## {AREAS.get(area, area)}" + (f": {area}" if area in AREAS else ""))
+        blocks.append(table([("metric", "unit", "meaning"), *map(_metric, rows)]))
+    return "\n\n".join(blocks) + "\n"
 
 
 def _metric(metric: Metric) -> tuple[str, str, str]:
@@ -69,7 +69,7 @@ def _metric(metric: Metric) -> tuple[str, str, str]:
 
 
 def run_files() -> str:
-    """docs/reference/run_files.md: every file that a run may have."""
+    """Return docs/reference/run_files.md: every file that a run may have; UserError if FILES has no example of one."""
     for form in FORMS:
         if not any(form.name.fullmatch(example.rpartition("/")[2]) for example, _ in FILES):
             raise UserError(f"lab/site/reference.py has no example of {form.name.pattern}")

@@ -1,4 +1,4 @@
-"""Generated parts of the page of symptoms: alerts with their cures, measured cures, refusals as they are printed."""
+"""Makes parts of the troubleshooting page: alerts with their cures, measured cures, error lines as printed."""
 
 import json
 from collections import Counter
@@ -13,11 +13,11 @@ from stride.utils.provenance import PROJECT
 from stride.utils.user_error import UserError
 
 CURES = PROJECT / "docs" / "results" / "cures" / "rows.json"
-MOST_CURES = 2
+MAX_ALERTS = 2  # shown for each way of breaking a run
 
 
 def alerts() -> str:
-    """Every alert of config/metrics.yaml: its words, what it means, what to try."""
+    """Return a table of the alerts in config/metrics.yaml: condition, meaning, what to try."""
     rows = []
     for metric in load_metrics().values():
         for rule in metric.alerts:
@@ -27,7 +27,7 @@ def alerts() -> str:
 
 
 def cures() -> str:
-    """Runs that were broken on purpose: the alerts most of the seeds had, the cure that most of them named first."""
+    """Return a table of runs broken on purpose: their most frequent alerts, and the most frequent first cure."""
     rows: dict[str, list[dict[str, list[str]]]] = {}
     for row in json.loads(CURES.read_text(encoding="utf-8"))["rows"]:
         if row["cures"]:
@@ -36,13 +36,13 @@ def cures() -> str:
     for way, seeds in rows.items():
         raised = Counter(alert for row in seeds for alert in row["alerts"])
         first = Counter(row["cures"][0] for row in seeds)
-        shown = "; ".join(alert for alert, _ in raised.most_common(MOST_CURES)) or "none"
+        shown = "; ".join(alert for alert, _ in raised.most_common(MAX_ALERTS)) or "none"
         lines.append((way, shown, f"`{first.most_common(1)[0][0]}`"))
     return table([("what was broken", "alerts", "first cure in `next`"), *lines])
 
 
 def refused(*words: str) -> str:
-    """The line that a training with these words answers; UserError where it is accepted."""
+    """Return the error line of a training with these arguments; UserError if they are accepted."""
     try:
         arguments = parse_arguments([*words])
         for config_id, overrides in arguments.several or [(arguments.config_id, arguments.overrides)]:

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md and docs/environments.md, from the benchmark files that they link to."""
+"""Makes the tables of docs/performance.md and docs/environments.md, from the benchmark files that they link to."""
 
 import statistics
 from typing import Any
@@ -17,14 +17,14 @@ PEERS = {
     "purejaxrl style": "PureJaxRL's way",
 }
 WIDE, WIDE_NAME = "CartPole-v1, 4096 x 64, one trunk", "4096 x 64, one pass, one layer of 128"
-SIZES = ("4096", "256")  # of copies; Gymnasium's toy environments are not timed at the first
+SIZES = ("4096", "256")  # copies; Gymnasium's toy environments are timed only with the second
 COLUMNS = ("ours, T steps", "ours, 1 step", "ours, Gymnasium", "gymnasium sync")
 OWN = "gymnasium native"
 BACKENDS = ("fast", "ale", "gym", "gym, 2 workers", "SyncVectorEnv", "AsyncVectorEnv")
 
 
 def peers() -> str:
-    """The tables of lab.bench.beside; until they are measured, thousands of env steps per second by older code."""
+    """Return the tables of lab.bench.beside; if they are not measured yet, thousands of env steps/s by older code."""
     if files := table_of_peers.files(BENCHMARKS):
         return "\n\n".join(table_of_peers.markdown(table_of_peers.read(file)) for file in files)
     tables = read_json(BENCHMARKS / "train.json")["tables"]
@@ -41,7 +41,7 @@ def peers() -> str:
 
 
 def own_vector_env(data: dict[str, Any]) -> dict[str, float]:
-    """How many times Gymnasium's own vector CartPole ours is behind its interface, by the number of copies."""
+    """Return number of copies -> speed of our CartPole, relative to Gymnasium's own vector CartPole."""
     measured = data.get("ratios", {}).get("CartPole-v1", {})
     times = {}
     for size, rates in data["steps_per_second"]["CartPole-v1"].items():
@@ -52,7 +52,7 @@ def own_vector_env(data: dict[str, Any]) -> dict[str, float]:
 
 
 def environments() -> str:
-    """Millions of env steps per second, and how many times the last column's the one before is."""
+    """Return a table of millions of env steps/s; "times" is ours with Gymnasium's interface over SyncVectorEnv."""
     rows = [["environment", "copies", "T steps", "1 step", "Gymnasium", "SyncVectorEnv", "times"]]
     for name, sizes in read_json(BENCHMARKS / "envs.json")["steps_per_second"].items():
         size = next(size for size in SIZES if COLUMNS[-1] in sizes.get(size, {}))
@@ -63,7 +63,7 @@ def environments() -> str:
 
 
 def packages() -> str:
-    """Env steps per second of the environments of other packages, and how many times the packages' and gymnax's."""
+    """Return a table of env steps/s of other packages' environments compiled by us, with ratios to theirs and gymnax."""
     data = read_json(BENCHMARKS / "worlds.json")
     rows = [["environment", "1 copy", "64", "4,096", "times the package's: 1", "64", "times gymnax's: 64", "4,096"]]
     for name, sizes in data["steps_per_second"].items():
@@ -81,7 +81,7 @@ def packages() -> str:
 
 
 def off_policy() -> str:
-    """How many times as fast as SB3's the whole trainings of DQN and SAC are; the tables of peers replace it."""
+    """Return the ratio of whole trainings of DQN and SAC to SB3's, if the tables of `peers` do not contain them."""
     if table_of_peers.files(BENCHMARKS):
         return "DQN and SAC run in the same engine; their rows are in the table above."
     data = read_json(BENCHMARKS / "offpolicy.json")
@@ -93,7 +93,7 @@ def off_policy() -> str:
 
 
 def mujoco() -> str:
-    """The last evaluation of each seed of docs/results/mujoco, ours and SB3's."""
+    """Return a table of the last evaluations in docs/results/mujoco, ours and SB3's."""
     lines: dict[tuple[str, int], dict[str, str]] = {}
     for row in read_json(RESULTS / "mujoco" / "rows.json")["rows"]:
         last = score(row["points"][-1][1])
@@ -103,7 +103,7 @@ def mujoco() -> str:
 
 
 def families() -> str:
-    """Env steps per second by each backend; bold is what `auto` takes."""
+    """Return a table of env steps/s by each backend; the one that `auto` chooses is bold."""
     rows = [["", *BACKENDS]]
     for name, family in read_json(BENCHMARKS / "families.json")["families"].items():
         if "rates" not in family:
