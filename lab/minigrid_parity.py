@@ -241,10 +241,8 @@ def farthest(mine: Counter[str], theirs: Counter[str]) -> tuple[float, int]:
         if share * there < MIN_COUNT or share == 1.0:
             continue
         deviation = (share * (1 - share) * (1 / here + 1 / there)) ** 0.5
-        largest, compared = (
-            max(largest, abs(mine[label] / here - theirs[label] / there) / deviation),
-            compared + 1,
-        )
+        difference = abs(mine[label] / here - theirs[label] / there)
+        largest, compared = max(largest, difference / deviation), compared + 1
     return largest, compared
 
 

@@ -43,11 +43,7 @@ class Probe(NamedTuple):
 
 
 def run(counts: dict[str, int], draw: random.Random, folder: Path) -> Report:
-    run, scratch, tally = (
-        undisturbed((*TINY, "video_freq_epochs=2"), folder / "runs"),
-        folder / "scratch",
-        Tally(),
-    )
+    run, scratch, tally = undisturbed((*TINY, "video_freq_epochs=2"), folder / "runs"), folder / "scratch", Tally()
     (folder / "secret.txt").write_text(SECRET)
     (run.path.parent / ".env").write_text(SECRET)
     (run.videos / "epoch=9.mp4").symlink_to(folder / "secret.txt")
