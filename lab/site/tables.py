@@ -63,7 +63,7 @@ def environments() -> str:
 
 
 def packages() -> str:
-    """Return a table of env steps/s of other packages' environments that we compile, with ratios to theirs and gymnax."""
+    """Return a table of env steps/s of environments of other packages, with ratios to the packages and gymnax."""
     data = read_json(BENCHMARKS / "worlds.json")
     rows = [["environment", "1 copy", "64", "4,096", "times the package's: 1", "64", "times gymnax's: 64", "4,096"]]
     for name, sizes in data["steps_per_second"].items():
