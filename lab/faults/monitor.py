@@ -112,8 +112,7 @@ def read_while_written(count: int, folder: Path) -> tuple[str, bool]:
     for _ in range(count):
         snapshot = reader.read()
         wrong += torn(snapshot)
-        older += snapshot.sequence < last
-        last = snapshot.sequence
+        older, last = older + (snapshot.sequence < last), snapshot.sequence
     rate = (snapshot.rows - first) / (time.monotonic() - started)
     end(pid)
     line = f"{count:,} reads while {rate:,.0f} rows of {len(METRICS)} metrics were written a second: **{wrong}** torn, "
