@@ -294,9 +294,7 @@ class Killing:
         reference = rig.undisturbed(words, places[0] / f"{title} straight", KillInSave(0, False, self.told).plant)
         self.operations = self.told.read_text().split()  # names of the file operations of all its saves, in order
         self.wanted, self.leaves = rig.comparable(reference), sum(1 for _ in walk(rig.state_of(reference)))
-        self.quick = rig.finish(
-            words, places[0] / f"{title} again"
-        ).seconds  # not of the first, which also filled caches
+        self.quick = rig.finish(words, places[0] / f"{title} again").seconds  # the first one also filled caches
         self.tally, self.where = rig.Tally(), collections.Counter[str]()
 
     def trial(self, number: int, draw: random.Random) -> None:

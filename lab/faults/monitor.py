@@ -191,12 +191,10 @@ def cost(steps: int, folder: Path) -> tuple[str, bool]:
     child = start((*TRAINING, f"max_timesteps={steps}"), folder / "runs", main=partial(timed, note))
     ended, run = child.wait(), last_run(folder / "runs")
     assert ended.code == 0 and run is not None, ended.said
-    spent, calls, work = map(float, note.read_text().split())
+    spent, n, work = map(float, note.read_text().split())
     env_steps = MetricsReader(run.path / at.NAME).read().env_steps
     line = f"in a training of {env_steps:,} env steps on the fused engine, writing the file took "
-    line += (
-        f"{100 * spent / work:.3f} % of the processor's time: {1e6 * spent / calls:.0f} us a call, {calls:.0f} calls"
-    )
+    line += f"{100 * spent / work:.3f} % of the processor's time: {1e6 * spent / n:.0f} us a call, {n:.0f} calls"
     return line, spent < 0.01 * work
 
 
