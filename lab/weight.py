@@ -4,8 +4,8 @@
     python -m lab.weight --write              lower limits where rooms have become lighter
     python -m lab.weight --write --for S14    also higher limits; that row of the mission is written beside them
 
-A room is a top-level folder, or one of ROOMS within it. Limits are rounded up to 50 lines and 500 nodes. Lines are those
-of code: docstrings and comments are not counted, so that no explanation is left out to save one.
+A room is a top-level folder, or one of ROOMS within it. Limits are rounded up to 50 lines and 500 nodes. Only lines of
+code are counted: nobody shall leave out a docstring or a comment to save a line.
 """
 
 import sys
