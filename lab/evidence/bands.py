@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lab.evidence.file import OWN_FILES, Evidence, summary
-from lab.evidence.rows import kept_of
+from lab.evidence.file import TEST_CONFIGS, Evidence, summary
+from lab.evidence.rows import settings_only
 from stride.config.bands import Curve
 from stride.config.general import is_general
 from stride.runstore.run_facts import finite, mapping
@@ -35,12 +35,12 @@ def text(evidence: Iterable[Evidence]) -> str:
 
 def is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether two configs agree in all settings that both have."""
-    return all(before.get(key, value) == value for key, value in kept_of(now).items())
+    return all(before.get(key, value) == value for key, value in settings_only(now).items())
 
 
 def band_of(evidence: Evidence) -> dict[str, dict[str, Any]]:
     changed = [override.partition("=")[0] for override in evidence.overrides]
-    is_other = evidence.variant in OWN_FILES or is_general(evidence.variant)
+    is_other = evidence.variant in TEST_CONFIGS or is_general(evidence.variant)
     if is_other or any(key not in BUDGETS for key in changed):
         return {}
     finished = evidence.finished()
