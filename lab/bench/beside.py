@@ -23,7 +23,7 @@ from lab.bench import cases, envs, peers
 from lab.bench.cases import Case
 from lab.bench.limit import limit_of
 from lab.bench.measure import Figures, instruction_set, machine, median_of
-from lab.bench.ratio import FEWEST_TURNS
+from lab.bench.ratio import MIN_TURNS
 from lab.bench.table import MS, Record, cells, file_of, markdown, read
 from lab.bench.turns import Length, in_turns, ratios_of
 from lab.host import AVX2
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(NAMES)} (default all)")
     parser.add_argument("--avx2", action="store_true", help="no wider vectors than AVX2, for everybody")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads and cores, for all")
-    parser.add_argument("--turns", type=int, default=FEWEST_TURNS, metavar="N", help="how many (default 7)")
+    parser.add_argument("--turns", type=int, default=MIN_TURNS, metavar="N", help="how many (default 7)")
     parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="length of a timed training of ppo")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the record")
     asked = parser.parse_args(argv)

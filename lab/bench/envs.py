@@ -20,7 +20,7 @@ from lab.bench.families import Contender, Spell, families, in_turns, of_contract
 from lab.bench.measure import Figures, machine, median_of
 from lab.bench.packages import gymnax, package
 from lab.bench.plot import dots_svg, short
-from lab.bench.ratio import FEWEST_TURNS, ratio_of
+from lab.bench.ratio import MIN_TURNS, ratio_of
 from lab.smoke_test_envs import random_actions
 from stride import envs_fast
 from stride.commands.usage import parser_of
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="numbers of worlds (default 16 256 4096)")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="length of one timing")
-    parser.add_argument("--repeats", type=int, default=FEWEST_TURNS, metavar="N", help="timings per figure")
+    parser.add_argument("--repeats", type=int, default=MIN_TURNS, metavar="N", help="timings per figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as SVG")
     parser.add_argument("--families", nargs="?", const="", metavar="NAME,..", help="every backend of these; none: all")

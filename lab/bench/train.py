@@ -28,7 +28,7 @@ from lab.bench.cases import Case
 from lab.bench.limit import limit_of
 from lab.bench.measure import OURS, Figures, Place, Span, lasting, machine, trained
 from lab.bench.measure import timed as calls_timed
-from lab.bench.ratio import FEWEST_TURNS, Ratio
+from lab.bench.ratio import MIN_TURNS, Ratio
 from lab.bench.turns import Length, in_turns, ratios_of
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.bind import Bound
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--widths", default="64", metavar="N[,N...]", help="of two layers, one table each, for ppo")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
     parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="length of a timed training of ppo")
-    parser.add_argument("--repeats", type=int, default=FEWEST_TURNS, metavar="N", help="turns")
+    parser.add_argument("--repeats", type=int, default=MIN_TURNS, metavar="N", help="turns")
     parser.add_argument("--without", default="", metavar="WORD[,WORD]", help="leave out who has it in the name: sb3")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     asked = parser.parse_args(argv)
