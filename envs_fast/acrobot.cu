@@ -1,4 +1,5 @@
-// Acrobot-v1 on a GPU: acrobot.py, bit for bit. Its slopes divide, since Numba compiles those without "arcp".
+// The GPU version of Acrobot-v1: the same results as acrobot.py, bit for bit.
+// `slopes` divides by constants as written, because Numba compiles it without "arcp" (see world.cuh).
 #include "envs_fast/world.cuh"
 #include "envs_fast/acrobot.py"
 
@@ -7,7 +8,7 @@ typedef i64 Action;
 typedef Row<float, WIDTH> Seen;
 
 struct State {
-  double a, b, c, d;  // two angles, two speeds
+  double a, b, c, d;  // theta_1, theta_2 (radians), and their speeds
 };
 
 struct Parameters {
@@ -18,6 +19,7 @@ struct Tables {};
 
 DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) { return among(action, 3); }
 
+// The derivatives of the state for a torque.
 DEVICE State slopes(double theta_1, double theta_2, double speed_1, double speed_2, double torque) {
   double sine, cosine;
   simd_math::sincos(theta_2, sine, cosine);
@@ -47,6 +49,7 @@ DEVICE double wrap(double angle) {
 
 DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,
                  double& reward) {
+  // one step of the classical Runge-Kutta method of order 4
   State slope[4], at = state;
   double torque = (double)((int)action - 1), times[3] = {DT / 2.0, DT / 2.0, DT};
 #pragma unroll
@@ -65,7 +68,7 @@ DEVICE bool step(State& state, i64 action, const Moment& moment, const Parameter
   return above;
 }
 
-// A uniform rounded to float32, as Gymnasium does.
+// A uniform in +-RESET, rounded to float32 as in Gymnasium.
 DEVICE double single(u32 word) { return (double)(float)between(word, -RESET, RESET); }
 
 DEVICE State reset(const Episode& episode, const Parameters& parameters, const Tables& tables) {

@@ -1,4 +1,4 @@
-// Bandit-v0 on a GPU: bandit.py, bit for bit.
+// The GPU version of Bandit-v0: the same results as bandit.py, bit for bit.
 #include "envs_fast/world.cuh"
 #include "envs_fast/bandit.py"
 
@@ -20,7 +20,7 @@ DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& table
   return among(action, tables.means.size);
 }
 
-// A standard normal by Box and Muller.
+// A standard normal number, made of two uniforms by the method of Box and Muller.
 DEVICE double gaussian(const Moment& moment) {
   Words w = draw_now(moment);
   double radius = sqrt(-2.0 * simd_math::log(1.0 - between(w.a, 0.0, 1.0)));

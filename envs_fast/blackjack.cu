@@ -1,4 +1,4 @@
-// Blackjack-v1 on a GPU: blackjack.py, exactly.
+// The GPU version of Blackjack-v1: exactly the results of blackjack.py.
 #include "envs_fast/world.cuh"
 #include "envs_fast/blackjack.py"
 
@@ -7,7 +7,7 @@ typedef i64 Action;
 typedef Row<i64, WIDTH> Seen;
 
 struct State {
-  int total, ace, cards, up, hole;
+  int total, ace, cards, up, hole;  // the player's sum (aces count 1), 1 with an ace, cards; the dealer's two cards
 };
 
 struct Parameters {
@@ -29,6 +29,7 @@ DEVICE int worth(int total, int ace) { return total + 10 * usable(total, ace); }
 
 DEVICE bool is_natural(int total, int ace, int cards) { return cards == 2 && ace == 1 && total == 11; }
 
+// Draws cards for the dealer, four random words a block, until the hand is worth DEALER_STANDS.
 DEVICE int dealers_worth(int up, int hole, u32 block, const Episode& episode) {
   int total = up + hole, ace = up == 1 || hole == 1 ? 1 : 0;
   while (worth(total, ace) < DEALER_STANDS) {

@@ -1,4 +1,4 @@
-// bsuite/Catch-v0 on a GPU: bsuite_catch.py, exactly.
+// The GPU version of bsuite/Catch-v0: exactly the results of bsuite_catch.py.
 #include "envs_fast/world.cuh"
 #include "envs_fast/bsuite_catch.py"
 

@@ -1,4 +1,7 @@
-"""bsuite/Catch-v0: move a paddle under a ball that falls, on a board of 10 by 5; rules of bsuite 0.3."""
+"""bsuite/Catch-v0: move a paddle so that it catches a falling ball, on a board of 10 rows and 5 columns.
+
+The rules are those of bsuite 0.3. An episode has nine steps; only the last one pays, 1 or -1.
+"""
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -8,15 +11,15 @@ from stride.envs_fast.kernels import grid_kernels_of
 from stride.envs_fast.world import NUMBA, Episode, Moment, OnlyLimit, Setting, Tables, World, between, draw
 from stride.utils.kernel_cache import njit
 
-HEIGHT, BREADTH = 10, 5  # of the board
-BOTTOM = HEIGHT - 1
-BALL_X, BALL_Y, PADDLE_X, ROWS = range(4)  # rows of the state
-WIDTH = HEIGHT * BREADTH  # numbers that are seen
+HEIGHT, BREADTH = 10, 5  # squares of the board
+BOTTOM = HEIGHT - 1  # the row of the paddle
+BALL_X, BALL_Y, PADDLE_X, ROWS = range(4)  # indices in the state, and its size
+WIDTH = HEIGHT * BREADTH  # numbers in an observation
 
 
 @njit(inline="always")
 def step(state: np.ndarray, action: int, moment: Moment, parameters: OnlyLimit, tables: Tables) -> tuple[float, bool]:
-    """Left, stay or right, and the ball falls; at the bottom 1 for the paddle under it, else -1."""
+    """Move the paddle (0 left, 1 stay, 2 right), then the ball a row down. At the bottom: 1 if caught, else -1."""
     state[PADDLE_X] = min(max(state[PADDLE_X] + action - 1, 0), BREADTH - 1)
     state[BALL_Y] += 1
     over = state[BALL_Y] == BOTTOM
@@ -26,7 +29,7 @@ def step(state: np.ndarray, action: int, moment: Moment, parameters: OnlyLimit, 
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: OnlyLimit, tables: Tables) -> None:
-    """The ball above any column, the paddle in the middle."""
+    """Put the ball at the top of a random column, and the paddle in the middle."""
     state[BALL_X] = int(between(draw(0, episode)[0], 0.0, BREADTH))
     state[BALL_Y] = 0
     state[PADDLE_X] = BREADTH // 2
@@ -34,7 +37,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: OnlyLimit, tables: Ta
 
 @njit(inline="always")
 def observe(state: np.ndarray, seen: np.ndarray, parameters: OnlyLimit) -> None:
-    """The board, row by row: 1 where the ball or the paddle is."""
+    """Write the board, row by row: 1 where the ball or the paddle is, else 0."""
     for square in range(WIDTH):
         seen[square] = 0.0
     seen[BREADTH * state[BALL_Y] + state[BALL_X]] = 1.0
@@ -42,7 +45,7 @@ def observe(state: np.ndarray, seen: np.ndarray, parameters: OnlyLimit) -> None:
 
 
 def setting() -> Setting:
-    """There is nothing to choose."""
+    """Return the only setting: Catch has no keyword arguments."""
     return Setting(Box(0.0, 1.0, (HEIGHT, BREADTH), np.float32), Discrete(3))
 
 

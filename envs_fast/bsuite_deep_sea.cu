@@ -1,4 +1,4 @@
-// bsuite/DeepSea-v0 on a GPU: bsuite_deep_sea.py, bit for bit.
+// The GPU version of bsuite/DeepSea-v0: the same results as bsuite_deep_sea.py, bit for bit.
 #include "envs_fast/world.cuh"
 #include "envs_fast/bsuite_deep_sea.py"
 
@@ -15,12 +15,12 @@ struct Parameters {
 };
 
 struct Tables {
-  Table<int> right;
+  Table<int> right;  // [size, size]: the action that goes right
 };
 
 DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) { return among(action, 2); }
 
-// A standard normal by Box and Muller.
+// A standard normal number, made of two uniforms by the method of Box and Muller.
 DEVICE double gaussian(const Words& w) {
   double radius = sqrt(-2.0 * simd_math::log(1.0 - between(w.a, 0.0, 1.0)));
   return radius * simd_math::cos(between(w.b, 0.0, 2.0 * PI));

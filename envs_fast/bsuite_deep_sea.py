@@ -1,7 +1,10 @@
-"""bsuite/DeepSea-v0: dive from the left, a row a step, to the treasure at the bottom right; rules of bsuite 0.3.
+"""bsuite/DeepSea-v0: dive from the top left, a row a step, to a treasure at the bottom right; tests exploration.
 
-The square is seen as its number, which policies turn into the same one-hot row as bsuite's board of 0 and 1; below the
-last row, where bsuite's board is empty, it is one more.
+The rules are those of bsuite 0.3. A step to the right costs a little, and only an agent that goes right in every row
+gets the treasure (reward 1).
+
+The observation is the number of the square, row * size + column. Policies turn it into a one-hot vector, which equals
+bsuite's board of 0 and 1. After the last row, where bsuite's board is all 0, it is size * size.
 """
 
 from typing import NamedTuple
@@ -15,7 +18,7 @@ from stride.envs_fast.kernels import kernels_of
 from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, World, between, draw_now
 from stride.utils.kernel_cache import njit
 
-LARGEST = 100  # rows: a policy reads as many inputs as there are squares
+MAX_SIZE = 100  # rows and columns; a policy has an input for each of size * size squares
 ROWS, WIDTH = 2, 1  # numbers in a state; numbers in an observation
 
 State = tuple[int, int]  # row and column
@@ -26,22 +29,25 @@ class Parameters(NamedTuple):
 
     size: int
     windy: int  # 0 or 1
-    chance: float  # of not getting to the right, in wind
-    cost: float  # of a step to the right
+    chance: float  # in wind: the probability that a step to the right has no effect
+    cost: float  # of a step to the right, taken off the reward
     time_limit: int = NO_LIMIT
 
 
 class Tables(NamedTuple):
     """What the actions mean."""
 
-    right: np.ndarray  # int32 [size, size]: the action that goes to the right
+    right: np.ndarray  # int32 [size, size]: the action (0 or 1) that goes right from this square
 
 
 @njit(inline="always")
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """Sink a row, to the left or to the right; the treasure is 1, wind adds noise to both corners at the bottom."""
+    """Go down a row and a column to the left or right. The episode ends after the last row.
+
+    Wind makes some steps to the right go straight down, and adds noise to the reward in both bottom corners.
+    """
     row, column = state
     last = parameters.size - 1
     right = action == tables.right[row, column]
@@ -58,19 +64,19 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The square at the top left."""
+    """Begin at the top left."""
     return 0, 0
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[int]:
-    """The number of the square, row by row."""
+    """Return the number of the square; size * size after the last row."""
     row, column = state
     return (min(row * parameters.size + column, parameters.size * parameters.size),)
 
 
 def actions_to_the_right(size: int, randomize: bool, seed: int) -> np.ndarray:
-    """bsuite's own draw, so that a seed is the same sea here and there."""
+    """Return for each square the action that goes right, int32 [size, size], drawn from the seed as in bsuite."""
     if not randomize:
         return np.ones((size, size), np.int32)
     return np.random.RandomState(seed).binomial(1, 0.5, (size, size)).astype(np.int32)
@@ -80,12 +86,12 @@ def setting(
     size: int = 10, deterministic: bool = True, unscaled_move_cost: float = 0.01, randomize_actions: bool = True,
     mapping_seed: int = 42,
 ) -> Setting:  # fmt: skip
-    """`size`: rows and columns. `mapping_seed`: draws for each square which action goes to the right.
+    """`size`: rows and columns, 2 to 100. `deterministic`: no wind and no noise.
 
-    `unscaled_move_cost`: of `size` steps to the right. `deterministic`: without wind and noise. `randomize_actions`:
-    else 1 goes to the right everywhere.
+    `unscaled_move_cost`: what `size` steps to the right cost together. `randomize_actions`: `mapping_seed` decides for
+    each square which action goes right; without it, action 1 does everywhere.
     """
-    size = count("size", size, 2, LARGEST)
+    size = count("size", size, 2, MAX_SIZE)
     seed = count("mapping_seed", mapping_seed, 0, 2**32 - 1)
     windy = int(not flag("deterministic", deterministic))
     cost = number("unscaled_move_cost", unscaled_move_cost) / size

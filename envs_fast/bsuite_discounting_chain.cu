@@ -1,4 +1,4 @@
-// bsuite/DiscountingChain-v0 on a GPU: bsuite_discounting_chain.py, exactly.
+// The GPU version of bsuite/DiscountingChain-v0: exactly the results of bsuite_discounting_chain.py.
 #include "envs_fast/world.cuh"
 #include "envs_fast/bsuite_discounting_chain.py"
 
@@ -18,7 +18,7 @@ struct Tables {};
 
 DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) { return among(action, CHAINS); }
 
-// When the reward of a chain comes.
+// The step after which a chain pays.
 DEVICE int reward_step(int chain) {
   int early = chain == 0 ? REWARD_STEPS_0 : chain == 1 ? REWARD_STEPS_1 : REWARD_STEPS_2;
   return chain == 4 ? REWARD_STEPS_4 : chain == 3 ? REWARD_STEPS_3 : early;

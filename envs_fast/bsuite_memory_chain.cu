@@ -1,4 +1,4 @@
-// bsuite/MemoryChain-v0 on a GPU: bsuite_memory_chain.py, exactly.
+// The GPU version of bsuite/MemoryChain-v0: exactly the results of bsuite_memory_chain.py.
 #include "envs_fast/world.cuh"
 #include "envs_fast/bsuite_memory_chain.py"
 

@@ -1,6 +1,7 @@
-"""bsuite/MemoryChain-v0: a bit is shown at first, and asked for many steps later; rules of bsuite 0.3 (memory_len).
+"""bsuite/MemoryChain-v0: remember a bit that is shown at the start, and name it many steps later.
 
-What is seen lags a step behind: the first action does nothing, and the bit is shown again. The last action answers.
+The rules are those of bsuite 0.3 (memory_len). As there, the observation is one step late: the first two observations
+show the bit, and the action after `memory_length` steps is the answer, which ends the episode.
 """
 
 from typing import NamedTuple
@@ -14,17 +15,17 @@ from stride.envs_fast.kernels import kernels_of
 from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Tables, World, draw
 from stride.utils.kernel_cache import njit
 
-LONGEST = 100_000  # steps between the bit and the question; bsuite's experiments end at 100
+MAX_MEMORY_LENGTH = 100_000  # steps between the bit and the question; bsuite's experiments use at most 100
 ROWS, WIDTH = 2, 3  # numbers in a state; numbers in an observation
 
-State = tuple[int, int]  # steps of the episode, and the bit
+State = tuple[int, int]  # steps played in the episode; the bit
 
 
 class Parameters(NamedTuple):
     """The numbers that the keyword argument decides."""
 
     memory_length: int
-    share: float  # of a step in the time that is shown
+    share: float  # 1 / memory_length: what one step takes off the time in the observation
     time_limit: int = NO_LIMIT
 
 
@@ -32,7 +33,7 @@ class Parameters(NamedTuple):
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """Wait, or answer: 1 for the bit, -1 for the other."""
+    """Play one step: the last action is the answer, which pays 1 if it is the bit, else -1. Others do nothing."""
     timestep, bit = state
     asked = timestep >= parameters.memory_length
     answer = 1.0 if action == bit else -1.0
@@ -41,13 +42,16 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """A fair bit."""
+    """Draw the bit, 0 or 1 with the same probability."""
     return 0, int(draw(0, episode)[0] >> np.uint32(31))
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[float, float, float]:
-    """The time that is left from 1 to 0; which bit is asked for, of one always 0; the bit as -1 or 1 at time 1."""
+    """Return three numbers: the time left, from 1 to 0; 0; and the bit as -1 or 1 while the time is 1, afterwards 0.
+
+    The second number says in bsuite which of several bits is asked for; here there is only one.
+    """
     timestep, bit = state
     shown = max(timestep - 1, 0)
     time = (parameters.memory_length - shown) * parameters.share
@@ -55,8 +59,8 @@ def observe(state: State, parameters: Parameters) -> tuple[float, float, float]:
 
 
 def setting(memory_length: int = 10) -> Setting:
-    """`memory_length`: steps from the bit to the question."""
-    length = count("memory_length", memory_length, 1, LONGEST)
+    """`memory_length`: steps from the bit to the question, 1 to 100,000."""
+    length = count("memory_length", memory_length, 1, MAX_MEMORY_LENGTH)
     low = np.array([[0.0, 0.0, -1.0]], np.float32)
     return Setting(
         observation_space=Box(low, np.ones((1, 3), np.float32)),

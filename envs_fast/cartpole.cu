@@ -1,4 +1,4 @@
-// CartPole-v1 on a GPU: cartpole.py, bit for bit.
+// The GPU version of CartPole-v1: the same results as cartpole.py, bit for bit.
 #include "envs_fast/cartpole.cuh"
 
 typedef Row<float, WIDTH> Seen;

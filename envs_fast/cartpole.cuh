@@ -1,4 +1,5 @@
-// A cart and its pole on a GPU: cartpole.py, bit for bit, for all worlds of them, which differ in what is seen.
+// The GPU version of CartPole's rules: the same results as cartpole.py, bit for bit. Two worlds include this file,
+// cartpole.cu and popgym_cartpole.cu, and add their own observation.
 #include "envs_fast/world.cuh"
 #include "envs_fast/cartpole.py"
 
@@ -9,7 +10,7 @@ struct State {
   double x, x_dot, theta, theta_dot;
 };
 
-// One step of the physics; whether the pole or the cart is lost.
+// Plays one step of the physics; returns whether the episode is lost (cart or pole out of bounds).
 DEVICE bool push(State& state, i64 action) {
   double force = action == 1 ? FORCE : -FORCE, sine, cosine;
   simd_math::sincos_near_zero(state.theta, sine, cosine);

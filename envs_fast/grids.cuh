@@ -1,15 +1,15 @@
-// Worlds that are seen as a picture or a grid, on a GPU: the loop of grids.py with a thread for each world.
+// Kernels for worlds with pictures or grids (MinAtar, MiniGrid): the loop of grids.py with one thread for each world.
 //
-// They have too many numbers for registers, and an index that is computed finds none there. So both the state and
-// what is seen stay in memory, and a world's functions work on them in place:
+// world.cuh keeps a state in registers. These states have too many numbers for that, and registers cannot be indexed by
+// a computed number. So states and observations stay in memory, and a world's functions change them in place:
 //   step(state, action, moment, parameters, tables, reward&) -> terminated
 //   reset(state, episode, parameters, tables)
 //   observe(state, seen&, parameters)
-// Such a world says `typedef Rows<Number> State` and ends with GRID_KERNELS(name); all else is as in world.cuh. What
-// `state` and `seen` held before is still there: `reset` and `observe` write all of it.
+// Such a world says `typedef Rows<Number> State` and ends with GRID_KERNELS(name); everything else is as in world.cuh.
+// `state` and `seen` contain old numbers: `reset` and `observe` must write all of them.
 #include "envs_fast/world.cuh"
 
-// One world's numbers among those of all worlds, [state_size, worlds].
+// The state of one world: a column of the states of all worlds, [state_size, worlds]. state[k] is its number k.
 template <class Number>
 struct Rows {
   Number* first;
@@ -18,7 +18,7 @@ struct Rows {
   DEVICE Number& operator[](int row) const { return first[row * worlds]; }
 };
 
-// Makes all numbers 0, a wide word at a time; they fill words of 4 bytes.
+// Sets all numbers to 0 with stores as wide as the alignment of Row allows. Their size is a multiple of 4 bytes.
 template <class T, int N>
 DEVICE void clear(Row<T, N>& numbers) {
   typedef Row<u32, alignof(Row<T, N>) / sizeof(u32)> Wide;
@@ -26,7 +26,7 @@ DEVICE void clear(Row<T, N>& numbers) {
   for (int k = 0; k < sizeof(numbers) / sizeof(Wide); k++) words[k] = Wide{};
 }
 
-// Plays `steps` steps of world i.
+// Plays `steps` steps of world i; step t writes its results to `told` at [t, i].
 template <class State, class Number, class Action, class Seen, class Parameters, class Tables>
 DEVICE void advance_grid(int i, const Worlds& worlds, const Parameters parameters, const Tables tables, int steps,
                          const Action* __restrict__ actions, const Told<Seen>& told, int* wrong) {
@@ -54,7 +54,7 @@ DEVICE void advance_grid(int i, const Worlds& worlds, const Parameters parameter
   worlds.returns[i] = world.total;
 }
 
-// Begins the episode episodes[i] of world i where mask[i]; what is seen of it in any case.
+// Begins episode episodes[i] of world i if mask[i]; writes its observation in any case.
 template <class State, class Number, class Seen, class Parameters, class Tables>
 DEVICE void restart_grid(int i, const Worlds& worlds, const Parameters& parameters, const Tables& tables,
                          const u8* mask, Seen* obs) {

@@ -1,4 +1,4 @@
-// MountainCar-v0 on a GPU: mountain_car.py, bit for bit.
+// The GPU version of MountainCar-v0: the same results as mountain_car.py, bit for bit.
 #include "envs_fast/world.cuh"
 #include "envs_fast/mountain_car.py"
 

@@ -1,4 +1,5 @@
-// MountainCarContinuous-v0 on a GPU: mountain_car_continuous.py with each of its roundings to float, bit for bit.
+// The GPU version of MountainCarContinuous-v0: the same results as mountain_car_continuous.py, bit for bit.
+// `single` is one of Gymnasium's roundings to float32.
 #include "envs_fast/world.cuh"
 #include "envs_fast/mountain_car_continuous.py"
 

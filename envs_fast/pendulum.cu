@@ -1,4 +1,4 @@
-// Pendulum-v1 on a GPU: pendulum.py, bit for bit.
+// The GPU version of Pendulum-v1: the same results as pendulum.py, bit for bit.
 #include "envs_fast/pendulum.cuh"
 
 typedef Row<float, WIDTH> Seen;

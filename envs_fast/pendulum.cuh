@@ -1,4 +1,5 @@
-// A pendulum on a GPU: pendulum.py, bit for bit, for all worlds that it hangs in.
+// The GPU version of Pendulum's physics: the same results as pendulum.py, bit for bit. Two worlds include this file,
+// pendulum.cu and popgym_pendulum.cu, and add their own reward and observation.
 #include "envs_fast/world.cuh"
 #include "envs_fast/pendulum.py"
 
@@ -11,14 +12,14 @@ struct State {
   double theta, speed;
 };
 
-// The same angle in [-pi, pi).
+// Returns the angle wrapped to [-pi, pi).
 DEVICE double angle_normalize(double theta) {
   double shifted = theta + PI;
   double turns = floor(shifted * (1.0 / (2.0 * PI)));
   return ((shifted - turns * TURN_0) - turns * TURN_1) - PI;
 }
 
-// One step of the physics; what it costs.
+// Plays one step of the physics for an action in [-1, 1]; returns the cost, which is minus Pendulum's reward.
 DEVICE double swing(State& state, float action, double pull) {
   float torque = 2.0f * clip(action, -1.0f, 1.0f);
   double angle = angle_normalize(state.theta);

@@ -1,4 +1,4 @@
-// popgym-Autoencode*-v0 on a GPU: popgym_autoencode.py, exactly.
+// The GPU version of popgym-Autoencode*-v0: exactly the results of popgym_autoencode.py.
 #include "envs_fast/popgym_deck.cuh"
 #include "envs_fast/popgym_autoencode.py"
 #define HAND_WORDS 10
@@ -9,7 +9,7 @@ typedef Row<i64, WIDTH> Seen;
 
 struct State {
   Deck deck;
-  int hand, shown, words[HAND_WORDS];
+  int hand, shown, words[HAND_WORDS];  // cards in the hand; the suit in the observation; the hand's suits, newest first
 };
 
 struct Parameters {
@@ -20,8 +20,10 @@ struct Tables {};
 
 DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) { return among(action, SUITS); }
 
+// A word without its newest suit; the newest suit of the next word, `above`, becomes its oldest.
 DEVICE int pop(int word, int above) { return (int)((u32)word >> 2 | (u32)above << 30); }
 
+// Moves a card of this suit from the deck to the hand.
 DEVICE void take(State& state, int suit) {
 #pragma unroll
   for (int k = HAND_WORDS - 1; k > 0; k--) state.words[k] = push(state.words[k], oldest(state.words[k - 1]));
@@ -31,6 +33,7 @@ DEVICE void take(State& state, int suit) {
   state.shown = suit;
 }
 
+// Removes the newest card from the hand.
 DEVICE void put_away(State& state) {
 #pragma unroll
   for (int k = 0; k < HAND_WORDS - 1; k++) state.words[k] = pop(state.words[k], state.words[k + 1]);

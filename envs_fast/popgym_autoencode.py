@@ -1,4 +1,8 @@
-"""popgym-Autoencode*-v0: see all cards of some decks, then name their suits backwards; rules of POPGym 1.0."""
+"""popgym-Autoencode*-v0: see the cards of 1 to 3 shuffled decks, then name their suits from the last to the first.
+
+The rules are those of POPGym 1.0. An episode has two halves: first all cards are shown, one a step, and the action does
+nothing; then each action names the suit of the newest card in the hand, which is then put away.
+"""
 
 from typing import NamedTuple
 
@@ -14,26 +18,26 @@ from stride.envs_fast.tiles import MOVE, Tile, draw_each, move_each
 from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Stream, Tables, World
 from stride.utils.kernel_cache import njit
 
-ASKED, SHOWN = 0, 1  # what is seen: whether cards are asked for or shown
-MOST = 3  # decks: 156 suits in ten words
-OTHERS = 0x3FFFFFFF  # bits of a word without its oldest suit
+ASKED, SHOWN = 0, 1  # first number of an observation: the next action names a suit, or does nothing
+MAX_DECKS = 3  # their 156 cards fit into the 160 suits of ten words
+LOW_30_BITS = 0x3FFFFFFF  # bits of a word without those of its oldest suit
 ROWS, WIDTH = 16, 2  # numbers in a state; numbers in an observation
 
-Words = tuple[int, int, int, int, int, int, int, int, int, int]  # suits in the hand, the newest first
-State = tuple[int, ...]  # a Deck, cards in the hand, the suit that is seen, and Words
+Words = tuple[int, int, int, int, int, int, int, int, int, int]  # suits in the hand, PER_WORD in each; newest first
+State = tuple[int, ...]  # 16 numbers: a Deck (4), cards in the hand, the suit in the observation, and Words (10)
 
 
 class Parameters(NamedTuple):
     """The numbers that the keyword argument decides."""
 
     decks: int
-    scale: float  # of a reward: every answer being right returns 1
+    scale: float  # size of a reward, so that an episode with only right answers returns 1
     time_limit: int = NO_LIMIT
 
 
 @njit(inline="always")
 def taken(words: Words, suit: int) -> Words:
-    """The hand with one more card."""
+    """Return the hand with one more card."""
     a, b, c, d, e, f, g, h, i, j = words
     newer = push(a, suit), push(b, oldest(a)), push(c, oldest(b)), push(d, oldest(c)), push(e, oldest(d))
     older = push(f, oldest(e)), push(g, oldest(f)), push(h, oldest(g)), push(i, oldest(h)), push(j, oldest(i))
@@ -42,13 +46,13 @@ def taken(words: Words, suit: int) -> Words:
 
 @njit(inline="always")
 def pop(word: int, above: int) -> int:
-    """A word without its newest suit; the newest of the word above becomes its oldest."""
-    return ((word >> 2) & OTHERS) | ((above & 3) << 30)
+    """Return a word without its newest suit; the newest suit of `above`, the next word, becomes its oldest."""
+    return ((word >> 2) & LOW_30_BITS) | ((above & 3) << 30)
 
 
 @njit(inline="always")
 def put_away(words: Words) -> Words:
-    """The hand without its newest card."""
+    """Return the hand without its newest card."""
     a, b, c, d, e, f, g, h, i, j = words
     return pop(a, b), pop(b, c), pop(c, d), pop(d, e), pop(e, f), pop(f, g), pop(g, h), pop(h, i), pop(i, j), pop(j, 0)
 
@@ -57,7 +61,10 @@ def put_away(words: Words) -> Words:
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """See the next card, or name the newest in the hand and put it away; it ends with the last one in the hand."""
+    """Show the next card while the deck has one; afterwards compare the action with the newest card in the hand.
+
+    A compared card leaves the hand; the episode ends with the last one.
+    """
     deck, hand, words = state[:4], state[4], state[6:]
     watching = left_in(deck) > 0
     suit = next_suit(moment.noise, deck) if watching else -1
@@ -71,14 +78,14 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """Deal the first card of full decks."""
+    """Shuffle the decks and show the first card."""
     (spades, diamonds, clubs, hearts), suit = first_card(episode, parameters.decks)
     return spades, diamonds, clubs, hearts, 1, suit, suit, 0, 0, 0, 0, 0, 0, 0, 0, 0
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[int, int]:
-    """Whether there are cards to come, and the suit of the last one; afterwards always 0."""
+    """Return SHOWN, or ASKED from the last card on; and the suit of the card just dealt, 0 after the last card."""
     return SHOWN if left_in(state[:4]) > 0 else ASKED, state[5]
 
 
@@ -90,8 +97,8 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> 
 
 
 def setting(num_decks: int = 1) -> Setting:
-    """`num_decks`: decks that are shown in an episode."""
-    decks = count("num_decks", num_decks, 1, MOST)
+    """`num_decks`: decks that are shown in an episode, 1 to 3."""
+    decks = count("num_decks", num_decks, 1, MAX_DECKS)
     return Setting(
         observation_space=Dict({"0": Discrete(2), "1": Discrete(SUITS)}),
         action_space=Discrete(SUITS),

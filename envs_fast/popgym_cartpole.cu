@@ -1,4 +1,4 @@
-// popgym-PositionOnlyCartPole*-v0 on a GPU: popgym_cartpole.py, bit for bit.
+// The GPU version of popgym-PositionOnlyCartPole*-v0: the same results as popgym_cartpole.py, bit for bit.
 #include "envs_fast/cartpole.cuh"
 #include "envs_fast/popgym_cartpole.py"
 

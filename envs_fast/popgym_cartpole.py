@@ -1,6 +1,7 @@
-"""popgym-PositionOnlyCartPole*-v0: CartPole without its velocities; rules of POPGym 1.0, physics of cartpole.py.
+"""popgym-PositionOnlyCartPole*-v0: CartPole whose observation has no velocities, so an agent needs memory.
 
-A step pays 1 / the level's time limit, the last one too.
+The rules are those of POPGym 1.0, the physics that of cartpole.py. Every step pays 1 / (the level's time limit), also
+the step in which the pole falls: an episode up to the limit returns 1.
 """
 
 from dataclasses import replace
@@ -18,33 +19,33 @@ from stride.envs_fast.popgym_deck import LEVELS
 from stride.envs_fast.world import NUMBA, Episode, Moment, Setting, Tables, World
 from stride.utils.kernel_cache import njit
 
-SEEN = 2  # numbers of a state that are seen
-LIMITS = (200, 400, 600)  # steps of an episode, by level
+SEEN = 2  # numbers in an observation
+LIMITS = (200, 400, 600)  # steps of an episode: Easy, Medium, Hard
 
 
 @njit(inline="always")
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """CartPole's own, with the rewards of the parameters."""
+    """Play one step of CartPole (cartpole.py); its rewards are in `parameters`."""
     return push(state, action, moment, parameters, tables)
 
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """CartPole's own."""
+    """Draw the first state as CartPole does."""
     return first_state(episode, parameters, tables)
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[float, float]:
-    """Where the cart is, and the angle of the pole."""
+    """Return the observation: the cart's position and the pole's angle."""
     x, _, theta, _ = state
     return x, theta
 
 
 def setting(limit: int) -> Setting:
-    """The world of a level whose episodes have so many steps."""
+    """Return the setting of a level whose episodes have at most `limit` steps."""
     high = np.array([2 * X_LIMIT, 2 * THETA_LIMIT], np.float32)
     return Setting(
         observation_space=Box(-high, high, dtype=np.float32),

@@ -1,4 +1,4 @@
-// popgym-CountRecall*-v0 on a GPU: popgym_count_recall.py, exactly.
+// The GPU version of popgym-CountRecall*-v0: exactly the results of popgym_count_recall.py.
 #include "envs_fast/popgym_deck.cuh"
 #include "envs_fast/popgym_count_recall.py"
 
@@ -8,7 +8,7 @@ typedef Row<i64, WIDTH> Seen;
 
 struct State {
   Kinds dealt, asking;
-  int left, value, query;
+  int left, value, query;  // cards left in each deck; the kind of the dealt card; the kind that is asked for
 };
 
 struct Parameters {

@@ -1,6 +1,7 @@
-"""popgym-CountRecall*-v0: say how many cards of the kind asked for have been dealt; rules of POPGym 1.0.
+"""popgym-CountRecall*-v0: count the dealt cards of each kind, and say the count of the kind that is asked for.
 
-Two shuffled decks of the same cards: one is dealt and counted, the other asks. A kind is a colour, suit or rank.
+The rules are those of POPGym 1.0. A kind is a colour, a suit or a rank, as `deck_type` says. Two shuffled decks hold
+the same cards. Each step deals one card of each: the first is to be counted, the kind of the second is the question.
 """
 
 from typing import NamedTuple
@@ -16,26 +17,30 @@ from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Ta
 from stride.utils.kernel_cache import njit
 from stride.utils.user_error import UserError, nearest
 
-KINDS = {"colors": 2, "suits": 4, "ranks": 13}
-MOST = 4  # decks: with more, 128 cards would be of a kind
-EACH_BYTE = 0x01010101
+KINDS = {"colors": 2, "suits": 4, "ranks": 13}  # deck_type -> how many kinds of cards it has
+MAX_DECKS = 4  # five decks have 130 cards of a colour, and a byte of Kinds counts to 127
+EACH_BYTE = 0x01010101  # times a number below 128: four bytes with that number
 ROWS, WIDTH = 11, 2  # numbers in a state; numbers in an observation
 
-State = tuple[int, int, int, int, int, int, int, int, int, int, int]  # Kinds of both decks, left in each, both cards
+# Kinds of the dealt deck (4), Kinds of the asking deck (4), cards left in each deck, the dealt kind, the asked kind
+State = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 
 class Parameters(NamedTuple):
     """The numbers that the keyword arguments decide."""
 
-    cards: int  # of each deck
-    kinds: int
-    scale: float  # of a reward: every answer being right returns 1
+    cards: int  # in each of the two decks
+    kinds: int  # kinds of cards: 2, 4 or 13
+    scale: float  # size of a reward, so that an episode with only right answers returns 1
     time_limit: int = NO_LIMIT
 
 
 @njit(inline="always")
 def deal(word: np.uint32, other: np.uint32, dealt: Kinds, asking: Kinds, left: int, parameters: Parameters) -> State:
-    """The state after a card of each deck."""
+    """Draw a card of each deck, by a random word (32 bits) each; return the state after that.
+
+    `left`: cards in each deck before. `word` draws from `dealt`, `other` from `asking`.
+    """
     value = next_kind(word, dealt, left, parameters.kinds)
     query = next_kind(other, asking, left, parameters.kinds)
     a, b, c, d = without_kind(dealt, value)
@@ -47,7 +52,7 @@ def deal(word: np.uint32, other: np.uint32, dealt: Kinds, asking: Kinds, left: i
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """Say the count, and see the next cards; it ends with the last ones."""
+    """Compare the action with the true count, then deal the next cards; the episode ends with the last ones."""
     a, b, c, d, e, f, g, h, left, _, query = state
     words = (a, b, c, d)
     seen = parameters.cards // parameters.kinds - left_of(query, words)
@@ -58,7 +63,7 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """The first card of each of two full decks; bytes behind the last kind are never read."""
+    """Deal the first card of two full decks. Bytes of Kinds behind the last kind are filled, too, but never read."""
     words = (parameters.cards // parameters.kinds) * EACH_BYTE
     full = (words, words, words, words)
     word, other, _, _ = draw(0, episode)
@@ -67,13 +72,13 @@ def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[int, int]:
-    """The kind that was dealt, and the one that is asked for."""
+    """Return the kind of the dealt card, and the kind whose count is asked for."""
     return state[9], state[10]
 
 
 def setting(num_decks: int = 1, deck_type: str = "colors") -> Setting:
-    """`num_decks`: decks that are dealt in an episode. `deck_type`: what is counted: colors, suits or ranks."""
-    cards = CARDS * count("num_decks", num_decks, 1, MOST)
+    """`num_decks`: decks that are dealt in an episode, 1 to 4. `deck_type`: the kinds: colors, suits or ranks."""
+    cards = CARDS * count("num_decks", num_decks, 1, MAX_DECKS)
     if deck_type not in KINDS:
         hint = nearest(str(deck_type), KINDS)
         raise UserError(f"deck_type must be one of {', '.join(KINDS)}, got {deck_type!r}{hint}")

@@ -1,7 +1,8 @@
-// Decks of cards on a GPU: popgym_deck.py, exactly.
+// The GPU version of POPGym's decks of cards: exactly the results of popgym_deck.py, which explains the functions.
 #include "envs_fast/world.cuh"
 #include "envs_fast/popgym_deck.py"
 
+// How many cards of each suit are left.
 struct Deck {
   int spades, diamonds, clubs, hearts;
 };
@@ -24,6 +25,7 @@ DEVICE Deck without(Deck deck, int suit) {
   return deck;
 }
 
+// How many cards of each of up to 16 kinds are left, one byte for each.
 struct Kinds {
   int first, second, third, fourth;
 };
@@ -51,12 +53,12 @@ DEVICE Kinds without_kind(Kinds deck, int kind) {
   return deck;
 }
 
-// A word of suits with one more, and the suit that goes from it.
+// `push` adds a suit to a word of 16 suits; `oldest` is the suit that it drops.
 DEVICE int push(int word, int suit) { return (int)((u32)word << 2 | (u32)suit); }
 
 DEVICE int oldest(int word) { return (word >> 30) & 3; }
 
-// The uniform that decides the first card, and that of a step.
+// The uniform in [0, 1) that decides the first card of an episode, and the one that decides the card of a step.
 DEVICE double uniform_of(const Episode& episode) { return between(draw(0, episode).a, 0.0, 1.0); }
 
 DEVICE double uniform_of(const Moment& moment) { return between(draw_now(moment).a, 0.0, 1.0); }

@@ -1,4 +1,4 @@
-// popgym-PositionOnlyPendulum*-v0 on a GPU: popgym_pendulum.py, bit for bit.
+// The GPU version of popgym-PositionOnlyPendulum*-v0: the same results as popgym_pendulum.py, bit for bit.
 #include "envs_fast/pendulum.cuh"
 #include "envs_fast/popgym_pendulum.py"
 

@@ -1,6 +1,7 @@
-"""popgym-PositionOnlyPendulum*-v0: Pendulum without its speed; rules of POPGym 1.0, physics of pendulum.py.
+"""popgym-PositionOnlyPendulum*-v0: Pendulum whose observation has no speed, so an agent needs memory.
 
-A step pays Pendulum's reward moved and scaled to [-1, 1], divided by the level's time limit.
+The rules are those of POPGym 1.0, the physics that of pendulum.py. A step pays Pendulum's reward, shifted and scaled to
+[-1, 1], divided by the level's time limit: an episode returns between -1 and 1.
 """
 
 from dataclasses import replace
@@ -21,16 +22,16 @@ from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, Ta
 from stride.utils.kernel_cache import njit
 from stride.utils.simd_math import sincos
 
-SEEN = 2  # numbers that are seen
-HALF = 16.2736044 / 2  # of the largest cost of a step
-LIMITS = (200, 150, 100)  # steps of an episode, by level: the easiest has the most
+SEEN = 2  # numbers in an observation
+HALF = 16.2736044 / 2  # half the largest cost of a step, which is pi**2 + 0.1 * 8**2 + 0.001 * 2**2
+LIMITS = (200, 150, 100)  # steps of an episode: Easy, Medium, Hard; a longer episode is easier
 
 
 class Parameters(NamedTuple):
-    """The numbers that level and argument decide."""
+    """The numbers that the level and the keyword argument decide."""
 
     pull: float  # 3 g / (2 LENGTH)
-    scale: float  # of a reward
+    scale: float  # factor from (HALF - cost) to the reward
     time_limit: int = NO_LIMIT
 
 
@@ -38,27 +39,27 @@ class Parameters(NamedTuple):
 def step(
     state: State, action: np.float32, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """Pendulum's own, with POPGym's reward."""
+    """Play one step of Pendulum (pendulum.py) and return POPGym's reward for it."""
     following, reward, over = swing(state, action, moment, parameters, tables)
     return following, (HALF + reward) * parameters.scale, over
 
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """Pendulum's own."""
+    """Draw the first state as Pendulum does."""
     return first_state(episode, parameters, tables)
 
 
 @njit(inline="always")
 def observe(state: State, parameters: Parameters) -> tuple[float, float]:
-    """Cosine and sine of the angle."""
+    """Return the observation: cosine and sine of the angle."""
     theta, _ = state
     sine, cosine = sincos(theta)
     return cosine, sine
 
 
 def setting(limit: int, g: float = 10.0) -> Setting:
-    """The world of a level whose episodes have so many steps. `g`: the acceleration of gravity."""
+    """Return the setting of a level whose episodes have `limit` steps. `g`: the acceleration of gravity."""
     return Setting(
         observation_space=Box(-1.0, 1.0, (SEEN,), np.float32),
         action_space=Box(-1.0, 1.0, (1,), np.float32),

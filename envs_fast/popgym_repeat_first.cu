@@ -1,4 +1,4 @@
-// popgym-RepeatFirst*-v0 on a GPU: popgym_repeat_first.py, exactly.
+// The GPU version of popgym-RepeatFirst*-v0: exactly the results of popgym_repeat_first.py.
 #include "envs_fast/popgym_deck.cuh"
 #include "envs_fast/popgym_repeat_first.py"
 

@@ -1,4 +1,7 @@
-"""popgym-RepeatFirst*-v0: say at every card of some decks which suit the first one had; rules of POPGym 1.0."""
+"""popgym-RepeatFirst*-v0: see the cards of shuffled decks, one a step, and name the suit of the first card each time.
+
+The rules are those of POPGym 1.0. The first card is only in the first observation: the agent must remember it.
+"""
 
 from typing import NamedTuple
 
@@ -16,14 +19,14 @@ from stride.utils.kernel_cache import njit
 
 ROWS, WIDTH = 6, 1  # numbers in a state; numbers in an observation
 
-State = tuple[int, int, int, int, int, int]  # a Deck, the first suit, and the suit that is seen
+State = tuple[int, int, int, int, int, int]  # a Deck (4), the first suit, the suit in the observation
 
 
 class Parameters(NamedTuple):
     """The numbers that the keyword argument decides."""
 
     decks: int
-    scale: float  # of a reward: every answer being right returns 1
+    scale: float  # size of a reward, so that an episode with only right answers returns 1
     time_limit: int = NO_LIMIT
 
 
@@ -31,7 +34,7 @@ class Parameters(NamedTuple):
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """Name the first suit, and see the next card; it ends with the last one."""
+    """Compare the action with the first suit, then show the next card; the episode ends with the last one."""
     spades, diamonds, clubs, hearts, first, _ = state
     deck = (spades, diamonds, clubs, hearts)
     suit = next_suit(moment.noise, deck)
@@ -43,7 +46,7 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """Deal the first card of full decks."""
+    """Shuffle the decks and show the first card."""
     (spades, diamonds, clubs, hearts), suit = first_card(episode, parameters.decks)
     return spades, diamonds, clubs, hearts, suit, suit
 
@@ -62,7 +65,7 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> 
 
 
 def setting(num_decks: int = 1) -> Setting:
-    """`num_decks`: decks that are dealt in an episode."""
+    """`num_decks`: decks that are dealt in an episode, 1 to 16."""
     decks = count("num_decks", num_decks, 1, MOST_DECKS)
     return Setting(
         observation_space=Discrete(SUITS),

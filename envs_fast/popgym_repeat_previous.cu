@@ -1,4 +1,4 @@
-// popgym-RepeatPrevious*-v0 on a GPU: popgym_repeat_previous.py, exactly.
+// The GPU version of popgym-RepeatPrevious*-v0: exactly the results of popgym_repeat_previous.py.
 #include "envs_fast/popgym_deck.cuh"
 #include "envs_fast/popgym_repeat_previous.py"
 
@@ -8,7 +8,7 @@ typedef Row<i64, WIDTH> Seen;
 
 struct State {
   Deck deck;
-  int first, second, third, fourth;
+  int first, second, third, fourth;  // words of 16 suits each, newest first
 };
 
 struct Parameters {

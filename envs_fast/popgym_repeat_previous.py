@@ -1,6 +1,6 @@
-"""popgym-RepeatPrevious*-v0: say at every card which suit the k-th last one had; rules of POPGym 1.0.
+"""popgym-RepeatPrevious*-v0: see the cards of shuffled decks, one a step, and name the suit of the k-th last card.
 
-k = 1 is the card that is seen. Nothing is paid before k cards have been seen.
+The rules are those of POPGym 1.0. k = 1 is the card in the observation. The reward is 0 before k cards have been seen.
 """
 
 from typing import NamedTuple
@@ -30,18 +30,18 @@ from stride.envs_fast.world import NO_LIMIT, NUMBA, Episode, Moment, Setting, St
 from stride.utils.kernel_cache import njit
 from stride.utils.user_error import UserError
 
-LONGEST = 64  # suits that are remembered, in four words
+MAX_K = 64  # suits in the four words of a state
 ROWS, WIDTH = 8, 1  # numbers in a state; numbers in an observation
 
-State = tuple[int, int, int, int, int, int, int, int]  # a Deck, and four words of the last suits
+State = tuple[int, int, int, int, int, int, int, int]  # a Deck (4), four words of the last suits
 
 
 class Parameters(NamedTuple):
     """The numbers that the keyword arguments decide."""
 
     decks: int
-    k: int
-    scale: float  # of a reward: every answer being right returns 1
+    k: int  # which of the last cards is asked for, 1 the newest
+    scale: float  # size of a reward, so that an episode with only right answers returns 1
     time_limit: int = NO_LIMIT
 
 
@@ -49,15 +49,17 @@ class Parameters(NamedTuple):
 def step(
     state: State, action: int, moment: Moment, parameters: Parameters, tables: Tables
 ) -> tuple[State, float, bool]:
-    """Name the suit, and see the next card; it ends with the last one."""
+    """Compare the action with the k-th last suit, then show the next card; the episode ends with the last one."""
     spades, diamonds, clubs, hearts, first, second, third, fourth = state
     deck = (spades, diamonds, clubs, hearts)
     left = left_in(deck)
     word, place = (parameters.k - 1) // PER_WORD, (parameters.k - 1) % PER_WORD
+    # the k-th last suit is in the two bits at 2 * place of this word
     suits = first if word == 0 else second if word == 1 else third if word == 2 else fourth
     answer = parameters.scale if action == (suits >> (2 * place)) & 3 else -parameters.scale
     gain = answer if CARDS * parameters.decks - left >= parameters.k else 0.0
 
+    # the oldest suit of each word moves into the next word, and the new one into the first
     suit = next_suit(moment.noise, deck)
     fourth = push(fourth, oldest(third))
     third = push(third, oldest(second))
@@ -69,7 +71,7 @@ def step(
 
 @njit(inline="always")
 def reset(episode: Episode, parameters: Parameters, tables: Tables) -> State:
-    """Deal the first card of full decks."""
+    """Shuffle the decks and show the first card."""
     (spades, diamonds, clubs, hearts), suit = first_card(episode, parameters.decks)
     return spades, diamonds, clubs, hearts, suit, 0, 0, 0
 
@@ -88,9 +90,9 @@ def move(tile: Tile, stream: Stream, parameters: Parameters, tables: Tables) -> 
 
 
 def setting(num_decks: int = 1, k: int = 4) -> Setting:
-    """`num_decks`: decks that are dealt in an episode. `k`: which of the last cards is asked for, 1 the one seen."""
+    """`num_decks`: decks that are dealt in an episode, 1 to 16. `k`: which of the last cards to name, 1 the newest."""
     decks = count("num_decks", num_decks, 1, MOST_DECKS)
-    k = count("k", k, 1, LONGEST)
+    k = count("k", k, 1, MAX_K)
     if k >= CARDS * decks:
         raise UserError(f"k must be less than the {CARDS * decks} cards of num_decks={decks}, got {k}")
     return Setting(

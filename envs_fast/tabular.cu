@@ -1,4 +1,5 @@
-// Worlds that are a table of transitions, on a GPU: tabular.py, exactly. What is certain needs no draws.
+// The GPU version of worlds that are a table of transitions: exactly the results of tabular.py.
+// No random number is drawn where there is only one outcome or one first state.
 #include "envs_fast/world.cuh"
 #include "envs_fast/tabular.py"
 
@@ -7,7 +8,7 @@ typedef i64 Action;
 typedef Row<i64, WIDTH> Seen;
 
 struct State {
-  int place;
+  int place;  // the number of the state
 };
 
 struct Parameters {
@@ -15,7 +16,7 @@ struct Parameters {
 };
 
 struct Tables {
-  Table<int> next_state;  // [states, actions, outcomes], as the next two
+  Table<int> next_state;  // this and the next two: [states, actions, outcomes]
   Table<double> rewards;
   Table<u8> ends;
   Table<double> thresholds;  // [outcomes - 1]
@@ -29,7 +30,7 @@ DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& table
 
 DEVICE double uniform(const Words& words) { return between(words.a, 0.0, 1.0); }
 
-// How many of the thresholds, which ascend, a uniform has passed.
+// Returns how many of the ascending thresholds are <= uniform, by binary search.
 DEVICE i64 passed(double uniform, const Table<double>& thresholds) {
   i64 low = 0, high = thresholds.size;
   while (low < high) {

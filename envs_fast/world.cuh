@@ -1,17 +1,19 @@
-// What a world is on a GPU: the nouns of world.py, and the loop of tiles.py with a thread for each world.
+// Kernels for compiled worlds on a GPU: the types of world.py, and the loop of tiles.py with one thread for each world.
 //
-// A world's file (cartpole.cu is the shortest to read) includes this one and its Python twin's constants, and says
-//   State       numbers, all of the type Number (double, or int)
-//   Action      float, or i64 where an action is a choice
-//   Seen        Row<float, WIDTH>, or Row<i64, WIDTH>
-//   Parameters  the fields of the Python twin's, in its order, each a double
-//   Tables      the fields of the Python twin's, in its order, each a Table<T>; an empty struct where there are none
-//   legal(action&, parameters, tables) -> whether it was, before the nearest legal action took its place
+// A world's file NAME.cu (cartpole.cu is the shortest) is the GPU version of NAME.py, its Python twin, which explains
+// rules and functions. NAME.cu includes this file and the twin's constants, and defines
+//   Number      double or int
+//   State       a struct of numbers, all of type Number
+//   Action      float, or i64 for discrete actions
+//   Seen        the observation: Row<float, WIDTH> or Row<i64, WIDTH>
+//   Parameters  the fields of the twin's Parameters, in its order, each a double
+//   Tables      the fields of the twin's Tables, in its order, each a Table<T>; an empty struct if it has none
+//   legal(action&, parameters, tables) -> whether the action is valid; replaces an invalid one by the nearest valid one
 //   step(state&, action, moment, parameters, tables, reward&) -> terminated
 //   reset(episode, parameters, tables) -> State
 //   observe(state, parameters) -> Seen
-// and ends with WORLD_KERNELS(name). Operations and their order are the Python twin's, mul_add is fma; a division by a
-// constant is the product with its reciprocal, which Numba makes of it ("arcp" in world.py's KERNEL).
+// It ends with WORLD_KERNELS(name). To give the same bits, it does the twin's operations in the same order: mul_add
+// becomes fma, and x / CONSTANT becomes x * (1.0 / CONSTANT), as Numba compiles it ("arcp" in KERNEL of world.py).
 #include "utils/device_math.cuh"
 #include "envs_fast/world.py"
 
@@ -27,40 +29,42 @@ struct Moment {
 template <class T>
 struct Table {
   const T* data;
-  i64 size;  // how many T
+  i64 size;  // number of entries
 };
 
-// So many numbers, read and written as few wide words.
+// An array of N numbers, aligned so that it is read and written with few wide instructions.
 template <class T, int N>
 struct alignas(N * sizeof(T) % 16 == 0 ? 16 : N * sizeof(T) % 8 == 0 ? 8 : N * sizeof(T) % 4 == 0 ? 4 : sizeof(T)) Row {
   T at[N];
 };
 
-// Four random words that depend on nothing but the block and the episode.
+// Returns four random words (32 bits each). They depend only on the block's number and on the episode.
 DEVICE Words draw(u32 block, const Episode& episode) {
   return philox(block, episode.number, episode.world, WORLDS_OWN, episode.seed_lo, episode.seed_hi);
 }
 
+// Returns the first block of random words of a step.
 DEVICE Words draw_now(const Moment& moment) { return draw(IN_EPISODE * ((u32)moment.age + 1), moment.episode); }
 
-// A uniform in [low, high) from all 32 bits of a word.
+// Returns a uniform in [low, high), made of all 32 bits of a word.
 DEVICE double between(u32 word, double low, double high) { return low + (high - low) * ((double)word * 0x1p-32); }
 
-// For `legal`: one of so many choices.
+// A `legal` for discrete actions: 0 to choices - 1.
 DEVICE bool among(i64& action, i64 choices) {
   i64 given = action;
   action = clip(given, (i64)0, choices - 1);
   return action == given;
 }
 
-// For `legal`: whatever is a number.
+// A `legal` for float actions: every number but NaN, which becomes 0.
 DEVICE bool number(float& action) {
   bool is = action == action;
   action = is ? action : 0.0f;
   return is;
 }
 
-struct Worlds {  // world.py's Worlds and Stream
+// All worlds of a launch: Worlds and Stream of world.py.
+struct Worlds {
   void* state;
   int* ages;
   int* episodes;
@@ -68,14 +72,16 @@ struct Worlds {  // world.py's Worlds and Stream
   int size, first_world;
   u32 seed_lo, seed_hi;
 
+  // number `row` of the state of world i; states are stored as [rows, worlds]
   template <class Number>
   DEVICE Number& at(int row, int i) const {
     return ((Number*)state)[(i64)row * size + i];
   }
 };
 
+// Where a launch writes its results, each [steps, worlds]: StepResults of world.py.
 template <class Seen>
-struct Told {  // StepResults of world.py
+struct Told {
   Seen* obs;
   float* reward;
   u8* terminated;
@@ -88,7 +94,7 @@ struct Told {  // StepResults of world.py
 template <class State, class Number>
 DEVICE State load(const Worlds& worlds, int i) {
   State state;
-  const int rows = sizeof(State) / sizeof(Number);  // 0 for an empty one
+  const int rows = sizeof(State) / sizeof(Number);  // 0 for an empty struct, whose size is 1
 #pragma unroll
   for (int row = 0; row < rows; row++) ((Number*)&state)[row] = worlds.at<Number>(row, i);
   return state;
@@ -101,13 +107,13 @@ DEVICE void store(const State& state, const Worlds& worlds, int i) {
   for (int row = 0; row < rows; row++) worlds.at<Number>(row, i) = ((const Number*)&state)[row];
 }
 
-// A world that is played, in registers.
+// A world while it is played: all of this is in registers.
 template <class State>
 struct Running {
   State state;
-  int age;
+  int age;  // steps played in the episode
   Episode episode;
-  double total;
+  double total;  // sum of the episode's rewards
 };
 
 struct Outcome {
@@ -132,7 +138,7 @@ DEVICE void leave(const Running<State>& world, const Worlds& worlds, int i) {
   worlds.returns[i] = world.total;
 }
 
-// One step of a world, which stays where its episode ended.
+// Plays one step of a world. If the episode ends, the world keeps the last state; `begin_next` begins the next episode.
 template <class State, class Action, class Parameters, class Tables>
 DEVICE Outcome live(Running<State>& world, Action action, const Parameters& parameters, const Tables& tables,
                     int* wrong) {
@@ -152,7 +158,8 @@ DEVICE void begin_next(Running<State>& world, const Parameters& parameters, cons
   world.state = reset(world.episode, parameters, tables);
 }
 
-// Plays `steps` steps of world i. Its state stays in registers, and what decides: no store could change their copies.
+// Plays `steps` steps of world i; step t writes its results to `told` at [t, i].
+// `parameters` and `tables` are passed by value, so the compiler may keep them in registers: no store changes copies.
 template <class State, class Number, class Action, class Seen, class Parameters, class Tables>
 DEVICE void advance_world(int i, const Worlds& worlds, const Parameters parameters, const Tables tables, int steps,
                           const Action* __restrict__ actions, const Told<Seen>& told, int* wrong) {
@@ -176,7 +183,7 @@ DEVICE void advance_world(int i, const Worlds& worlds, const Parameters paramete
   leave<State, Number>(world, worlds, i);
 }
 
-// Begins the episode episodes[i] of world i where mask[i]; what is seen of it in any case.
+// Begins episode episodes[i] of world i if mask[i]; writes its observation in any case.
 template <class State, class Number, class Seen, class Parameters, class Tables>
 DEVICE void restart_world(int i, const Worlds& worlds, const Parameters& parameters, const Tables& tables,
                           const u8* mask, Seen* obs) {
@@ -190,8 +197,9 @@ DEVICE void restart_world(int i, const Worlds& worlds, const Parameters& paramet
   obs[i] = observe(state, parameters);
 }
 
-// Both kernels of a world. `tables` is an int64 [k, 2]: where each table lies, and how many entries it has. `wrong` is
-// set to 1 where an action is none. obs and final_obs begin at a multiple of 16 bytes, as whatever torch allocates.
+// Defines the two kernels of a world, NAME_advance and NAME_restart. `tables` is an int64 [k, 2]: address and number of
+// entries of each table. `wrong` becomes 1 if an action is invalid. obs and final_obs must begin at a multiple of 16
+// bytes, as torch's tensors do.
 #define KERNELS_OF(NAME, ADVANCE, RESTART)                                                                             \
   extern "C" __global__ void NAME##_advance(                                                                           \
       void* state, int* ages, int* episodes, double* returns, int worlds, int first_world, u32 seed_lo, u32 seed_hi,   \

@@ -1,12 +1,13 @@
-// What device code computes with: Philox (utils/counter_rng.py) and the functions of utils/simd_math.py, bit for bit.
-// The only fused products are those that say fma(): compiled without contraction (OPTIONS of utils/device_source.py).
+// Arithmetic for GPU code: the random numbers of utils/counter_rng.py (Philox) and the functions of utils/simd_math.py,
+// bit for bit. Only fma() is fused: the compiler must not fuse others (OPTIONS in utils/cuda_kernels.py).
 #include "utils/counter_rng.py"
 #include "utils/simd_math.py"
 #define PI 0x1.921fb54442d18p+1
 #define INFINITE __longlong_as_double(0x7ff0000000000000)
 #define NOT_A_NUMBER __longlong_as_double(0x7ff8000000000000)
 #define DEVICE __device__ __forceinline__
-#ifndef DYNAMIC_SHARED  // the shared memory of a block, as much as the launch says: floats, aligned for float4
+// DYNAMIC_SHARED(name): the block's shared memory, as many floats as the launch asks for, aligned for float4
+#ifndef DYNAMIC_SHARED
 extern __shared__ float4 dynamic_shared[];
 #define DYNAMIC_SHARED(NAME) float* NAME = &dynamic_shared[0].x
 #endif
@@ -20,6 +21,7 @@ struct Words {
   u32 a, b, c, d;
 };
 
+// Philox4x32-10: four random words (32 bits each) from a counter c and a key k.
 DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
 #pragma unroll
   for (int round = 0; round < 10; round++) {
@@ -34,17 +36,18 @@ DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
   return {c0, c1, c2, c3};
 }
 
-// The upper 24 bits of a word as a float in [0, 1).
+// The upper 24 bits of a word as a float32 in [0, 1), a multiple of 2**-24.
 DEVICE float to_uniform(u32 word) { return (float)(word >> 8) * 0x1p-24f; }
 
-// Python's min(max(x, low), high): NaN stays.
+// Python's min(max(x, low), high): NaN stays NaN.
 template <class T>
 DEVICE T clip(T x, T low, T high) {
   x = low > x ? low : x;
   return high < x ? high : x;
 }
 
-namespace simd_math {  // CUDA has functions of these names, which round otherwise
+// In a namespace, since CUDA has functions of these names that round differently. utils/simd_math.py explains them.
+namespace simd_math {
 
 DEVICE void sincos_near_zero(double x, double& sine, double& cosine) {
   double z = x * x, zz = z * z;
@@ -109,7 +112,7 @@ DEVICE double exp_parts(double x, int& k) {  // exp(x) = 2**k * (1 + the result)
 DEVICE double exp(double x) {
   int k;
   double p = exp_parts(clip(x, EXP_LOW, EXP_HIGH), k);
-  int half = k >> 1;  // in two steps: 2**k itself may be out of range where exp(x) is not
+  int half = k >> 1;  // 2**k in two factors, since 2**k may be out of range although exp(x) is not
   return ((1.0 + p) * power_of_two(half)) * power_of_two(k - half);
 }
 

@@ -1,4 +1,5 @@
-// Standard normals: counter_rng.normal, whose inverse distribution function is Cephes' ndtri, in float64.
+// Standard normal numbers, as `normal` of utils/counter_rng.py: a uniform becomes a normal number by the inverse of the
+// normal distribution function (ndtri of the library Cephes), in float64.
 #include "utils/device_math.cuh"
 
 namespace normal {
@@ -13,6 +14,7 @@ DEVICE double polynomial(double x, const double (&coefficients)[N]) {
   return sum;
 }
 
+// The inverse for probability 0.5 + y, where |y| < 0.5 - exp(-2).
 DEVICE double middle(double y) {
   const double above[] = {-5.99633501014107895267e1, 9.80010754185999661536e1, -5.66762857469070293439e1,
                           1.39312609387279679503e1, -1.23916583867381258016e0};
@@ -23,7 +25,8 @@ DEVICE double middle(double y) {
   return (y + y * (z * polynomial(z, above) / polynomial(z, below))) * S_2PI;
 }
 
-DEVICE double tail(double y) {  // of y in (0, exp(-2)]; those of uniforms are above exp(-32), where other terms begin
+// Minus the inverse for a probability y in (0, exp(-2)]. Cephes has other coefficients below exp(-32), where no y is.
+DEVICE double tail(double y) {
   const double above[] = {4.05544892305962419923e0, 3.15251094599893866154e1, 5.71628192246421288162e1,
                           4.40805073893200834700e1, 1.46849561928858024014e1, 2.18663306850790267539e0,
                           -1.40256079171354495875e-1, -3.50424626827848203418e-2, -8.57456785154685413611e-4};
@@ -34,7 +37,7 @@ DEVICE double tail(double y) {  // of y in (0, exp(-2)]; those of uniforms are a
   return (x - simd_math::log(x) / x) - z * polynomial(z, above) / polynomial(z, below);
 }
 
-// From a uniform in [0, 1), finite at 0: the middle of its step of 2**-24.
+// The normal number for a uniform in [0, 1), a multiple of 2**-24. Half a step is added, so that 0 gives no infinity.
 DEVICE float of(float uniform) {
   double y = (double)uniform + 0x1p-25;
   if (y <= TAIL) return (float)-tail(y);

@@ -1,32 +1,32 @@
-// Products of matrices by the tensor cores of a block's warps, m16n8k8 of tf32 or m16n8k16 of bf16 (PTX ISA, 9.7.14).
+// Multiplies matrices with the tensor cores of a block's warps: m16n8k8 of tf32, or m16n8k16 of bf16 (PTX ISA, 9.7.14).
 //
-// Operands are rounded here, to nearest; a product of two of them is exact and sums are float32. In which order a GPU adds
-// up it does not say: so these results, and no others, may have other bits there than on the host (tests/on_host.h).
+// Operands are rounded here, to nearest. A product of two is exact, sums are float32. The order in which a GPU adds is
+// not specified, so only these results may have other bits on a GPU than on the host (tests/on_host.h).
 #include "utils/device_math.cuh"
 
-struct Matrix {  // in memory: floats from row to row, and from column to column
-  const float* at;
-  int row, column;
+struct Matrix {
+  const float* at;  // the first element
+  int row, column;  // how many floats the next row, and the next column, is away
 };
 
-DEVICE u32 as_tf32(float x) {  // 10 bits of mantissa, halves away from 0; NaN must stay what it is
+DEVICE u32 as_tf32(float x) {  // 10 bits of mantissa, halves are rounded away from 0; NaN stays NaN
   u32 bits = (u32)__float_as_int(x);
   return x != x ? bits : (bits + 0x1000u) & ~0x1FFFu;
 }
 
-DEVICE u32 as_bf16(float x) {  // 7 bits, halves to even
+DEVICE u32 as_bf16(float x) {  // 7 bits of mantissa, halves are rounded to even
   u32 bits = (u32)__float_as_int(x);
   return x != x ? 0x7FC0u : (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
 }
 
-// What a thread holds of an operand: one number, or two neighbours along the sum.
+// What one register of a thread holds of an operand: one number (tf32), or two neighbours along the sum (bf16).
 template <bool BF16>
 DEVICE u32 held(const float* at, int next) {
   if constexpr (BF16) return as_bf16(at[0]) | as_bf16(at[next]) << 16;
   return as_tf32(at[0]);
 }
 
-#ifndef TENSOR_CORES  // the host has its own
+#ifndef TENSOR_CORES  // tests/on_host.h defines it and has its own multiply_add
 template <bool BF16>
 DEVICE void multiply_add(float* sum, const u32* a, const u32* b) {
   if constexpr (BF16)
@@ -40,11 +40,11 @@ DEVICE void multiply_add(float* sum, const u32* a, const u32* b) {
 }
 #endif
 
-// a [M, K] by b [K, N], a piece of 16 x 8 results for a warp: each sum begins as begin(row, column) says, and goes where
-// end(row, column, sum) puts it. M and K are multiples of 16, N of 8; all threads of the block come here.
+// Multiplies a [M, K] by b [K, N]; a warp computes pieces of 16 x 8 results. A sum starts at begin(row, column);
+// end(row, column, sum) stores it. M and K are multiples of 16, N of 8. All threads of the block must call this.
 template <bool BF16, int M, int N, int K, class Begin, class End>
 DEVICE void multiply(const Matrix& a, const Matrix& b, const Begin& begin, const End& end) {
-  const int each = BF16 ? 2 : 1, half = 4 * each;  // numbers of a register; of a quarter of a warp
+  const int each = BF16 ? 2 : 1, half = 4 * each;  // numbers in a register; in a register of each of four threads
   int group = threadIdx.x % 32 / 4, place = threadIdx.x % 4;
   for (int piece = threadIdx.x / 32; piece < M / 16 * (N / 8); piece += blockDim.x / 32) {
     int row = piece % (M / 16) * 16 + group, column = piece / (M / 16) * 8, right = column + 2 * place;

@@ -1,4 +1,8 @@
-"""Ant-v5: four legs, paid for speed along x and for staying upright, charged for effort and hard contacts."""
+"""Ant-v5: a body with four legs, rewarded for speed along x and for staying upright.
+
+The costs of large actions and of contact forces are subtracted from the reward. Operations are in Gymnasium's order, so
+that all numbers have its bits.
+"""
 
 from typing import Any, NamedTuple
 
@@ -22,7 +26,7 @@ from stride.envs_fast.kernels import body_kernels_of
 from stride.envs_fast.world import NO_LIMIT, Episode, Moment
 from stride.utils.kernel_cache import njit
 
-OF_WORLD = 6  # the first contact forces, which are not seen: those on the ground
+WORLD_FORCES = 6  # numbers at the start of `cfrc_ext`: forces on the ground, which are not in the observation
 
 
 class Parameters(NamedTuple):
@@ -33,35 +37,41 @@ class Parameters(NamedTuple):
     control_weight: float
     contact_weight: float
     healthy_reward: float
-    ends: int  # whether a fall ends the episode
-    low_z: float
+    ends: int  # 1: the episode ends when the body is not healthy
+    low_z: float  # the body is upright while its height is from low_z to high_z
     high_z: float
-    low_force: float
+    low_force: float  # contact forces are clipped to low_force .. high_force
     high_force: float
     noise: float  # size of the noise in a first state
     hidden: int  # how many of the first positions are not in the observation
-    shows_forces: int
-    body_x: int  # where in `xpos` the x of the main body is
+    shows_forces: int  # 1: contact forces are in the observation
+    body_x: int  # index in `xpos` of the x of the main body
     in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
 @njit(**EXACT)
 def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
-    """Positions, velocities, and the forces of contacts, clipped in place: the next step computes them anew."""
+    """Write the observation: positions, velocities and contact forces.
+
+    The forces are clipped in `cfrc_ext` itself, since `step` needs them clipped, too; MuJoCo's next step overwrites it.
+    """
     for k in range(body.cfrc_ext.size):
         body.cfrc_ext[k] = clip(body.cfrc_ext[k], parameters.low_force, parameters.high_force)
     end = see(state, 0, body.qpos, parameters.hidden, np.inf)
     end = see(state, end, body.qvel, 0, np.inf)
     if parameters.shows_forces:
-        see(state, end, body.cfrc_ext, OF_WORLD, np.inf)
+        see(state, end, body.cfrc_ext, WORLD_FORCES, np.inf)
 
 
 @njit(inline="always")
 def step(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Speed, and a bonus while it is upright, less effort, which is a float32, and contacts."""
+    """Play one step: speed plus a bonus while healthy, minus effort and contacts; return reward and end.
+
+    The effort is a float32, as Gymnasium computes it from float32 actions.
+    """
     body = act(state, action, parameters.in_units, tables)
     look(body, state, parameters)
     x, z = body.xpos[parameters.body_x], body.qpos[2]

@@ -1,4 +1,8 @@
-"""Humanoid-v5 and HumanoidStandup-v5: a body of 13 parts that walks, or gets up from the ground."""
+"""Humanoid-v5 and HumanoidStandup-v5: a body of 13 parts learns to walk, or to get up from the ground.
+
+Both tasks have the same observation and differ in the reward. Operations are in Gymnasium's order, so that all numbers
+have its bits.
+"""
 
 from typing import Any, NamedTuple
 
@@ -22,27 +26,28 @@ from stride.envs_fast.kernels import body_kernels_of
 from stride.envs_fast.world import NO_LIMIT, Episode, Moment
 from stride.utils.kernel_cache import njit
 
-INERTIA, VELOCITY, FORCE = 10, 6, 6  # numbers of a body in `cinert`, `cvel`, `cfrc_ext`; those of the ground come first
-FREE = 6  # numbers of the joint that nothing drives
+# numbers of one body in `cinert`, `cvel`, `cfrc_ext`; the ground is the first body there and is not in the observation
+INERTIA, VELOCITY, FORCE = 10, 6, 6
+FREE_JOINT = 6  # numbers at the start of `qfrc_actuator`: the root's free joint, which has no actuator
 
 
 class Parameters(NamedTuple):
-    """The numbers that the keyword arguments decide. `low_z` and `high_z` are excluded."""
+    """The numbers that the keyword arguments decide."""
 
     dt: float  # seconds of a step
-    timestep: float  # of a step of MuJoCo
+    timestep: float  # seconds of one of MuJoCo's steps, several of which make a step
     forward_weight: float
     control_weight: float
     contact_weight: float
-    low_cost: float  # of contacts
+    low_cost: float  # the cost of contacts is clipped to low_cost .. high_cost
     high_cost: float
     healthy_reward: float
-    ends: int  # whether a fall ends the episode
-    low_z: float
+    ends: int  # 1: the episode ends when the body is not healthy
+    low_z: float  # healthy: low_z < height < high_z
     high_z: float
     noise: float  # size of the noise in a first state
     hidden: int  # how many of the first positions are not in the observation
-    shows_inertia: int
+    shows_inertia: int  # this and the next three: 1 if the observation has these numbers
     shows_velocity: int
     shows_actuators: int
     shows_forces: int
@@ -52,7 +57,7 @@ class Parameters(NamedTuple):
 
 @njit(**EXACT)
 def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
-    """Positions, velocities, and what else is asked for."""
+    """Write the observation: positions, velocities, and what the flags `shows_...` ask for."""
     end = see(state, 0, body.qpos, parameters.hidden, np.inf)
     end = see(state, end, body.qvel, 0, np.inf)
     if parameters.shows_inertia:
@@ -60,14 +65,14 @@ def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
     if parameters.shows_velocity:
         end = see(state, end, body.cvel, VELOCITY, np.inf)
     if parameters.shows_actuators:
-        end = see(state, end, body.qfrc_actuator, FREE, np.inf)
+        end = see(state, end, body.qfrc_actuator, FREE_JOINT, np.inf)
     if parameters.shows_forces:
         see(state, end, body.cfrc_ext, FORCE, np.inf)
 
 
 @njit(**EXACT)
 def centre(body: Body, tables: Physics) -> float:
-    """The x of the centre of mass."""
+    """Return the x of the centre of mass. The last of `masses` is their sum."""
     moment, bodies = 0.0, tables.masses.size - 1
     for k in range(bodies):
         moment += tables.masses[k] * body.xipos[3 * k]
@@ -76,13 +81,13 @@ def centre(body: Body, tables: Physics) -> float:
 
 @njit(**EXACT)
 def effort_of(body: Body, parameters: Parameters) -> float:
-    """The cost of the action."""
+    """Return the cost of the action."""
     return parameters.control_weight * squares_of_doubles(body.ctrl)
 
 
 @njit(**EXACT)
 def contacts_of(body: Body, parameters: Parameters) -> float:
-    """The cost of contacts."""
+    """Return the cost of contacts."""
     cost = parameters.contact_weight * squares_of_doubles(body.cfrc_ext)
     return clip(cost, parameters.low_cost, parameters.high_cost)
 
@@ -91,7 +96,7 @@ def contacts_of(body: Body, parameters: Parameters) -> float:
 def step(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Speed of the centre of mass, and a bonus while it stands, less effort and contacts."""
+    """Play one step of Humanoid-v5: speed of the centre of mass, bonus while healthy, minus effort and contacts."""
     body = act(state, action, parameters.in_units, tables)
     look(body, state, parameters)
     x = centre(body, tables)
@@ -117,7 +122,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 def step_up(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Height by the time of a step of MuJoCo, less effort and contacts, and 1."""
+    """Play one step of HumanoidStandup-v5: height / timestep, minus effort and contacts, plus 1; no end."""
     body = act(state, action, parameters.in_units, tables)
     look(body, state, parameters)
     height = body.qpos[2] / parameters.timestep
@@ -127,21 +132,24 @@ def step_up(
 
 
 def parameters_of(env: Any, contact_weight: float, cost_range: tuple[float, float], **others: float) -> Parameters:
-    """What Gymnasium's environment has been made with; `others` are those of one that walks."""
+    """Read the parameters from an instance of Gymnasium's environment.
+
+    `others`: the parameters that only Humanoid-v5 has; 0 if they are missing.
+    """
     low_cost, high_cost = cost_range
-    walks = {"forward_weight": 0.0, "healthy_reward": 0.0, "low_z": 0.0, "high_z": 0.0, **others}
+    optional = {"forward_weight": 0.0, "healthy_reward": 0.0, "low_z": 0.0, "high_z": 0.0, **others}
     return Parameters(
         dt=float(env.dt),
         timestep=float(env.model.opt.timestep),
-        forward_weight=float(walks["forward_weight"]),
+        forward_weight=float(optional["forward_weight"]),
         control_weight=float(env._ctrl_cost_weight),
         contact_weight=float(contact_weight),
         low_cost=float(low_cost),
         high_cost=float(high_cost),
-        healthy_reward=float(walks["healthy_reward"]),
-        ends=int(bool(walks.get("ends", 0))),
-        low_z=float(walks["low_z"]),
-        high_z=float(walks["high_z"]),
+        healthy_reward=float(optional["healthy_reward"]),
+        ends=int(bool(optional.get("ends", 0))),
+        low_z=float(optional["low_z"]),
+        high_z=float(optional["high_z"]),
         noise=float(env._reset_noise_scale),
         hidden=2 if env._exclude_current_positions_from_observation else 0,
         shows_inertia=int(env._include_cinert_in_observation is True),
@@ -152,7 +160,7 @@ def parameters_of(env: Any, contact_weight: float, cost_range: tuple[float, floa
 
 
 def walking(env: Any) -> Parameters:
-    """Those of Humanoid-v5."""
+    """Read the parameters of Humanoid-v5."""
     low_z, high_z = env._healthy_z_range
     return parameters_of(
         env,
@@ -167,7 +175,7 @@ def walking(env: Any) -> Parameters:
 
 
 def standing_up(env: Any) -> Parameters:
-    """Those of HumanoidStandup-v5."""
+    """Read the parameters of HumanoidStandup-v5."""
     return parameters_of(env, env._impact_cost_weight, env._impact_cost_range)
 
 

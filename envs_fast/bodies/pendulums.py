@@ -1,4 +1,4 @@
-"""InvertedPendulum-v5 and InvertedDoublePendulum-v5: one or two poles on a cart; an episode ends where they fall."""
+"""InvertedPendulum-v5 and InvertedDoublePendulum-v5: balance one or two poles on a cart; a fall ends the episode."""
 
 import math
 from typing import Any, NamedTuple
@@ -23,10 +23,10 @@ from stride.envs_fast.kernels import body_kernels_of
 from stride.envs_fast.world import NO_LIMIT, Episode, Moment
 from stride.utils.kernel_cache import njit
 
-STEEPEST = 0.2  # the angle at which one pole has fallen
-LOWEST = 1.0  # height of the tip of two poles that have fallen
-AIM = 2.0  # height that is best
-LARGEST = 10.0  # velocities and forces are seen up to this
+MAX_ANGLE = 0.2  # radians from upright; beyond it the single pole has fallen
+MIN_HEIGHT = 1.0  # metres; the double pole has fallen if its tip is not above this
+BEST_HEIGHT = 2.0  # metres; the reward of the double pole is highest with its tip here
+MAX_SEEN = 10.0  # velocities and forces in the double pole's observation are clipped to +-MAX_SEEN
 
 
 class Parameters(NamedTuple):
@@ -34,14 +34,14 @@ class Parameters(NamedTuple):
 
     healthy_reward: float
     noise: float  # size of the noise in a first state
-    square: float = 2.0  # as a number that is not known beforehand: `pow` rounds unlike a product
+    square: float = 2.0  # exponent; not a constant, else the compiler makes x * x of x**2, which rounds unlike `pow`
     in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
 @njit(**EXACT)
 def look(body: Body, state: np.ndarray) -> None:
-    """Position and angle of one pole, and their velocities."""
+    """Write the observation of the single pole: position of the cart, angle of the pole, and their velocities."""
     end = see(state, 0, body.qpos, 0, np.inf)
     see(state, end, body.qvel, 0, np.inf)
 
@@ -50,17 +50,17 @@ def look(body: Body, state: np.ndarray) -> None:
 def step(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """1 while the pole stands."""
+    """Play one step of the single pole: reward 1 while it stands; return reward and end."""
     body = act(state, action, parameters.in_units, tables)
     look(body, state)
-    fallen = (not (all_finite(body.qpos) and all_finite(body.qvel))) or abs(body.qpos[1]) > STEEPEST
+    fallen = (not (all_finite(body.qpos) and all_finite(body.qvel))) or abs(body.qpos[1]) > MAX_ANGLE
     put_back(body, state, 0.0, tables)
     return (0.0 if fallen else 1.0), fallen
 
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """Nearly upright."""
+    """Begin with the single pole nearly upright."""
     body = clear(tables)
     shake(body, parameters.noise, episode)
     settle(body, tables)
@@ -70,27 +70,30 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 @njit(**EXACT)
 def look_double(body: Body, state: np.ndarray) -> None:
-    """The cart's position, sine and cosine of the angles, velocities, the force of the cart's end stops."""
+    """Write the observation of the double pole: position of the cart, sines of the angles, cosines, velocities, force.
+
+    The force is that of the stops at the ends of the cart's rail.
+    """
     joints = body.qpos.size - 1
     state[0] = body.qpos[0]
     for k in range(joints):
         state[1 + k] = math.sin(body.qpos[1 + k])
         state[1 + joints + k] = math.cos(body.qpos[1 + k])
-    end = see(state, 1 + 2 * joints, body.qvel, 0, LARGEST)
-    state[end] = clip(body.qfrc_constraint[0], -LARGEST, LARGEST)
+    end = see(state, 1 + 2 * joints, body.qvel, 0, MAX_SEEN)
+    state[end] = clip(body.qfrc_constraint[0], -MAX_SEEN, MAX_SEEN)
 
 
 @njit(inline="always")
 def step_double(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """A bonus while the tip is above LOWEST, less what it is away from its best place, and what turns."""
+    """Play one step of the double pole: a bonus while it stands, minus costs of the tip's place and of turning."""
     body = act(state, action, parameters.in_units, tables)
     look_double(body, state)
     square = parameters.square
     x, y = body.site_xpos[0], body.site_xpos[2]
-    fallen = y <= LOWEST
-    away = 0.01 * x**square + (y - AIM) ** square
+    fallen = y <= MIN_HEIGHT
+    away = 0.01 * x**square + (y - BEST_HEIGHT) ** square
     turning = 1e-3 * body.qvel[1] ** square + 5e-3 * body.qvel[2] ** square
     bonus = parameters.healthy_reward * (0.0 if fallen else 1.0)
     put_back(body, state, 0.0, tables)
@@ -99,7 +102,7 @@ def step_double(
 
 @njit(inline="always")
 def reset_double(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """Nearly upright."""
+    """Begin with both poles nearly upright."""
     body = clear(tables)
     shake_normally(body, parameters.noise, episode)
     settle(body, tables)

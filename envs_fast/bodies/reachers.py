@@ -1,4 +1,7 @@
-"""Reacher-v5 and Pusher-v5: arms that are paid for nearness, and never ended but by the time limit."""
+"""Reacher-v5 and Pusher-v5: an arm reaches for a target, or pushes an object to a goal.
+
+Rewards are negative distances minus a cost of actions. Only the time limit ends an episode.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -12,15 +15,17 @@ from stride.envs_fast.kernels import body_kernels_of
 from stride.envs_fast.world import NO_LIMIT, Episode, Moment
 from stride.utils.kernel_cache import njit
 
-JOINTS = 2  # of a reacher
-BENT, SPEED, REACH = 0.1, 0.005, 0.2  # +-: first angles and velocities; how far away the target is
-ARM = 7  # joints of a pusher
-SIDE, AHEAD, NEAREST = 0.2, 0.3, 0.17  # of the object's first place: +-y, -x, and how far it is from the goal
-FIRST_TRY = 64  # the uniforms from here on are for the object's place
+JOINTS = 2  # of Reacher's arm
+# noise of first angles and velocities, +-; Reacher's target is at most TARGET_RADIUS metres from the centre
+FIRST_ANGLE, FIRST_SPEED, TARGET_RADIUS = 0.1, 0.005, 0.2
+PUSHER_JOINTS = 7  # of Pusher's arm
+# Pusher's object begins at x in [-MAX_AHEAD, 0), y in +-MAX_SIDE, more than MIN_DISTANCE from the goal, in metres
+MAX_SIDE, MAX_AHEAD, MIN_DISTANCE = 0.2, 0.3, 0.17
+FIRST_TRY = 64  # number of the first uniform for the object's place, two for each try
 
 
 class Parameters(NamedTuple):
-    """The numbers that the keyword arguments decide; hand, object and goal: where in `xpos` these bodies are."""
+    """The numbers that the keyword arguments decide; hand, object and goal are indices of these bodies in `xpos`."""
 
     near_weight: float  # of the distance between hand and object
     distance_weight: float  # of the distance to the goal
@@ -28,27 +33,27 @@ class Parameters(NamedTuple):
     hand: int
     object: int
     goal: int
-    is_fused: int  # how NumPy multiplies vectors here
+    is_fused: int  # result of `dot_is_fused`: how NumPy rounds a dot product on this machine
     in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
 
 
 @njit(**EXACT)
-def offset(body: Body, one: int, other: int, axis: int) -> float:
-    """From another body to one, along an axis."""
-    return body.xpos[one + axis] - body.xpos[other + axis]
+def offset(body: Body, first: int, second: int, axis: int) -> float:
+    """Return the difference of two bodies' positions, first - second, along an axis (0 x, 1 y, 2 z)."""
+    return body.xpos[first + axis] - body.xpos[second + axis]
 
 
 @njit(**EXACT)
-def distance(body: Body, one: int, other: int, is_fused: int) -> float:
-    """How far two bodies are from each other."""
-    x, y, z = offset(body, one, other, 0), offset(body, one, other, 1), offset(body, one, other, 2)
+def distance(body: Body, first: int, second: int, is_fused: int) -> float:
+    """Return how far two bodies are from each other, rounded as NumPy does."""
+    x, y, z = offset(body, first, second, 0), offset(body, first, second, 1), offset(body, first, second, 2)
     return length(x, y, z, is_fused)
 
 
 @njit(**EXACT)
 def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
-    """Cosines and sines of the joints, the target, their velocities, and from the target to the fingertip."""
+    """Write Reacher's observation: cosines and sines of the joints, target, joint velocities, target to fingertip."""
     for k in range(JOINTS):
         state[k] = math.cos(body.qpos[k])
         state[JOINTS + k] = math.sin(body.qpos[k])
@@ -61,7 +66,7 @@ def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
 def step(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Minus the distance to the target, less effort, which is a float32."""
+    """Play one step of Reacher: minus the distance to the target, minus effort (float32, as in Gymnasium)."""
     body = act(state, action, parameters.in_units, tables)
     look(body, state, parameters)
     near = -distance(body, parameters.hand, parameters.goal, parameters.is_fused) * parameters.distance_weight
@@ -72,13 +77,16 @@ def step(
 
 @njit(inline="always")
 def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """A bent arm that hardly moves, and a target anywhere in a disk: the root makes it as likely everywhere."""
+    """Begin with a slightly bent, almost resting arm, and a target at a random place in a disk.
+
+    The square root makes every place in the disk equally likely.
+    """
     body = clear(tables)
     for k in range(JOINTS):
-        body.qpos[k] += uniform(k, -BENT, BENT, episode)
-        body.qvel[k] += uniform(JOINTS + k, -SPEED, SPEED, episode)
+        body.qpos[k] += uniform(k, -FIRST_ANGLE, FIRST_ANGLE, episode)
+        body.qvel[k] += uniform(JOINTS + k, -FIRST_SPEED, FIRST_SPEED, episode)
         body.qvel[JOINTS + k] = 0.0
-    radius = REACH * math.sqrt(uniform(2 * JOINTS, 0.0, 1.0, episode))
+    radius = TARGET_RADIUS * math.sqrt(uniform(2 * JOINTS, 0.0, 1.0, episode))
     angle = uniform(2 * JOINTS + 1, 0.0, 2.0 * math.pi, episode)
     body.qpos[JOINTS], body.qpos[JOINTS + 1] = radius * math.cos(angle), radius * math.sin(angle)
     settle(body, tables)
@@ -88,20 +96,20 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 @njit(**EXACT)
 def look_pusher(body: Body, state: np.ndarray, parameters: Parameters) -> None:
-    """Joints, their velocities, and where hand, object and goal are."""
-    for k in range(ARM):
-        state[k], state[ARM + k] = body.qpos[k], body.qvel[k]
+    """Write Pusher's observation: joint angles and velocities, and the positions of hand, object and goal."""
+    for k in range(PUSHER_JOINTS):
+        state[k], state[PUSHER_JOINTS + k] = body.qpos[k], body.qvel[k]
     for axis in range(3):
-        state[2 * ARM + axis] = body.xpos[parameters.hand + axis]
-        state[2 * ARM + 3 + axis] = body.xpos[parameters.object + axis]
-        state[2 * ARM + 6 + axis] = body.xpos[parameters.goal + axis]
+        state[2 * PUSHER_JOINTS + axis] = body.xpos[parameters.hand + axis]
+        state[2 * PUSHER_JOINTS + 3 + axis] = body.xpos[parameters.object + axis]
+        state[2 * PUSHER_JOINTS + 6 + axis] = body.xpos[parameters.goal + axis]
 
 
 @njit(inline="always")
 def step_pusher(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Minus the distances of the object from goal and hand, less effort, which is a float32."""
+    """Play one step of Pusher: minus the object's distances to goal and hand, minus effort (float32)."""
     body = act(state, action, parameters.in_units, tables)
     look_pusher(body, state, parameters)
     near = -distance(body, parameters.object, parameters.hand, parameters.is_fused) * parameters.near_weight
@@ -113,13 +121,14 @@ def step_pusher(
 
 @njit(inline="always")
 def reset_pusher(state: np.ndarray, episode: Episode, parameters: Parameters, tables: Physics) -> None:
-    """An arm that hardly moves, and the object somewhere before it, not too near the goal."""
+    """Begin with an almost resting arm, and the object at a random place in front of it, not too near the goal."""
     body = clear(tables)
+    # the last four positions and velocities are those of the object and the goal
     for k in range(body.qvel.size):
-        body.qvel[k] = body.qvel[k] + uniform(k, -SPEED, SPEED, episode) if k < body.qvel.size - 4 else 0.0
+        body.qvel[k] = body.qvel[k] + uniform(k, -FIRST_SPEED, FIRST_SPEED, episode) if k < body.qvel.size - 4 else 0.0
     x, y, number = 0.0, 0.0, FIRST_TRY
-    while math.sqrt(x * x + y * y) <= NEAREST:
-        x, y = uniform(number, -AHEAD, 0.0, episode), uniform(number + 1, -SIDE, SIDE, episode)
+    while math.sqrt(x * x + y * y) <= MIN_DISTANCE:
+        x, y = uniform(number, -MAX_AHEAD, 0.0, episode), uniform(number + 1, -MAX_SIDE, MAX_SIDE, episode)
         number += 2
     end = body.qpos.size
     body.qpos[end - 4], body.qpos[end - 3], body.qpos[end - 2], body.qpos[end - 1] = x, y, 0.0, 0.0
@@ -128,14 +137,14 @@ def reset_pusher(state: np.ndarray, episode: Episode, parameters: Parameters, ta
     put_back(body, state, 0.0, tables)
 
 
-def place(env: Any, name: str) -> int:
-    """Where in `xpos` a body is."""
+def xpos_index(env: Any, name: str) -> int:
+    """Return the index in `xpos` where a body's position begins."""
     return 3 * int(env.model.body(name).id)
 
 
 def reacher_parameters(env: Any) -> Parameters:
     """Read the parameters from an instance of Gymnasium's environment."""
-    hand, goal = place(env, "fingertip"), place(env, "target")
+    hand, goal = xpos_index(env, "fingertip"), xpos_index(env, "target")
     return Parameters(
         0.0, float(env._reward_dist_weight), float(env._reward_control_weight), hand, 0, goal, dot_is_fused()
     )
@@ -144,8 +153,8 @@ def reacher_parameters(env: Any) -> Parameters:
 def pusher_parameters(env: Any) -> Parameters:
     """Read the parameters from an instance of Gymnasium's environment."""
     weights = float(env._reward_near_weight), float(env._reward_dist_weight), float(env._reward_control_weight)
-    places = place(env, "tips_arm"), place(env, "object"), place(env, "goal")
-    return Parameters(*weights, *places, dot_is_fused())
+    indices = xpos_index(env, "tips_arm"), xpos_index(env, "object"), xpos_index(env, "goal")
+    return Parameters(*weights, *indices, dot_is_fused())
 
 
 REACHER = Task("Reacher-v5", body_kernels_of(step, reset, observe), reacher_parameters)

@@ -1,4 +1,4 @@
-"""HalfCheetah-v5 and Swimmer-v5: paid for speed along x, and never ended but by the time limit."""
+"""HalfCheetah-v5 and Swimmer-v5: a body learns to move fast along x; only the time limit ends an episode."""
 
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class Parameters(NamedTuple):
     forward_weight: float
     control_weight: float
     noise: float  # size of the noise in a first state
-    normal: int  # whether the noise of velocities is normal
+    normal: int  # 1: the noise of velocities is normal; 0: uniform
     hidden: int  # how many of the first positions are not in the observation
     in_units: int = 0  # 1: actions come in the task's units, else -1 to 1
     time_limit: int = NO_LIMIT
@@ -39,7 +39,7 @@ class Parameters(NamedTuple):
 
 @njit(**EXACT)
 def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
-    """Positions and velocities."""
+    """Write the observation: positions and velocities."""
     end = see(state, 0, body.qpos, parameters.hidden, np.inf)
     see(state, end, body.qvel, 0, np.inf)
 
@@ -48,7 +48,7 @@ def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
 def step(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Speed less effort; the effort is a float32, as Gymnasium computes it from float32 actions."""
+    """Play one step: reward speed minus effort, which is a float32, as Gymnasium computes it from float32 actions."""
     body = act(state, action, parameters.in_units, tables)
     speed = (body.qpos[0] - origin(state, tables)) / parameters.dt
     effort = np.float32(parameters.control_weight) * squares_of_singles(body.ctrl)
@@ -71,7 +71,10 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 
 def parameters_of(env: Any, hidden: int, normal: int) -> Parameters:
-    """Read the parameters from an instance of Gymnasium's environment."""
+    """Read the parameters from an instance of Gymnasium's environment.
+
+    `hidden`: how many of the first positions its observation leaves out by default.
+    """
     return Parameters(
         dt=float(env.dt),
         forward_weight=float(env._forward_reward_weight),

@@ -1,4 +1,4 @@
-"""Hopper-v5 and Walker2d-v5: paid for speed along x and for standing; an episode ends where they fall."""
+"""Hopper-v5 and Walker2d-v5: a body learns to hop or walk along x without falling; a fall ends the episode."""
 
 from typing import Any, NamedTuple
 
@@ -22,23 +22,23 @@ from stride.envs_fast.kernels import body_kernels_of
 from stride.envs_fast.world import NO_LIMIT, Episode, Moment
 from stride.utils.kernel_cache import njit
 
-FASTEST = 10.0  # velocities are seen up to this
+MAX_SEEN_SPEED = 10.0  # velocities in the observation are clipped to +-MAX_SEEN_SPEED
 
 
 class Parameters(NamedTuple):
-    """The numbers that the keyword arguments decide. A range excludes its ends."""
+    """The numbers that the keyword arguments decide. low < number < high is healthy."""
 
     dt: float  # seconds of a step
     forward_weight: float
     control_weight: float
     healthy_reward: float
-    ends: int  # whether a fall ends the episode
-    low_z: float
+    ends: int  # 1: the episode ends when the body is not healthy
+    low_z: float  # height
     high_z: float
-    low_angle: float
+    low_angle: float  # radians
     high_angle: float
-    bounded: int  # whether the next two hold
-    low_state: float  # of every number but the first two positions
+    bounded: int  # 1: the next two are checked
+    low_state: float  # of all positions except the first two, and of all velocities
     high_state: float
     noise: float  # size of the noise in a first state
     hidden: int  # how many of the first positions are not in the observation
@@ -48,14 +48,14 @@ class Parameters(NamedTuple):
 
 @njit(**EXACT)
 def look(body: Body, state: np.ndarray, parameters: Parameters) -> None:
-    """Positions and velocities."""
+    """Write the observation: positions and velocities."""
     end = see(state, 0, body.qpos, parameters.hidden, np.inf)
-    see(state, end, body.qvel, 0, FASTEST)
+    see(state, end, body.qvel, 0, MAX_SEEN_SPEED)
 
 
 @njit(**EXACT)
 def between(numbers: np.ndarray, first: int, low: float, high: float) -> bool:
-    """Whether all of numbers[first:] are inside."""
+    """Say whether low < number < high for all of numbers[first:]."""
     inside = True
     for k in range(first, numbers.size):
         inside &= low < numbers[k] < high
@@ -64,7 +64,7 @@ def between(numbers: np.ndarray, first: int, low: float, high: float) -> bool:
 
 @njit(**EXACT)
 def is_healthy(body: Body, parameters: Parameters) -> bool:
-    """Whether it stands."""
+    """Say whether the body stands: height, angle and, if `bounded`, all numbers are in their ranges."""
     p = parameters
     numbers = True
     if p.bounded:
@@ -78,7 +78,7 @@ def is_healthy(body: Body, parameters: Parameters) -> bool:
 def step(
     state: np.ndarray, action: np.ndarray, moment: Moment, parameters: Parameters, tables: Physics
 ) -> tuple[float, bool]:
-    """Speed, and a bonus while it stands, less effort, which is a float32."""
+    """Play one step: speed plus a bonus while healthy, minus effort, which is a float32 as in Gymnasium."""
     body = act(state, action, parameters.in_units, tables)
     speed = (body.qpos[0] - origin(state, tables)) / parameters.dt
     effort = np.float32(parameters.control_weight) * squares_of_singles(body.ctrl)
@@ -100,7 +100,7 @@ def reset(state: np.ndarray, episode: Episode, parameters: Parameters, tables: P
 
 
 def parameters_of(env: Any, state_range: tuple[float, float] | None) -> Parameters:
-    """Read the parameters from an instance of Gymnasium's environment."""
+    """Read the parameters from an instance of Gymnasium's environment; `state_range` None: not checked."""
     low_z, high_z = env._healthy_z_range
     low_angle, high_angle = env._healthy_angle_range
     low_state, high_state = state_range or (0.0, 0.0)

@@ -1,8 +1,9 @@
-// MinAtar/Asterix on a GPU: asterix.py, exactly.
+// The GPU version of MinAtar/Asterix: exactly the results of asterix.py.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/asterix.py"
 #include "envs_fast/minatar/game.cuh"
 
+// Puts gold or an enemy into a random free lane; each lane is a slot of the state.
 DEVICE void spawn(State state, u32 side, u32 kind, u32 place) {
   int free = 0;
   for (int slot = SLOTS; slot < SLOTS + LANES; slot++) free += state[slot] == EMPTY;
@@ -16,6 +17,7 @@ DEVICE void spawn(State state, u32 side, u32 kind, u32 place) {
   }
 }
 
+// Takes the gold of a slot, or ends the episode, if the player is in the cell of its thing.
 DEVICE void meet(State state, int slot, double& reward, bool& over) {
   int comes = state[slot];
   if (comes == EMPTY || state[PLAYER_Y] != slot - SLOTS + 1 || state[PLAYER_X] != (comes & PLACE)) return;

@@ -1,4 +1,4 @@
-// MinAtar/Breakout on a GPU: breakout.py, exactly.
+// The GPU version of MinAtar/Breakout: exactly the results of breakout.py.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/breakout.py"
 #include "envs_fast/minatar/game.cuh"

@@ -1,10 +1,12 @@
-// MinAtar/Freeway on a GPU: freeway.py, exactly.
+// The GPU version of MinAtar/Freeway: exactly the results of freeway.py.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/freeway.py"
 #include "envs_fast/minatar/game.cuh"
 
+// A column, where a car that leaves on one side comes in on the other.
 DEVICE int around(int column) { return column < 0 ? EDGE : column > EDGE ? 0 : column; }
 
+// Draws a car's rest (1 to LONGEST_REST steps between two moves) and its direction, the sign of REST.
 DEVICE void change_speed(State state, int lane, u32 word) {
   int chosen = below(word, 2 * LONGEST_REST), car = CARS + NUMBERS * lane;
   state[car + REST] = chosen < LONGEST_REST ? chosen + 1 : LONGEST_REST - 1 - chosen;

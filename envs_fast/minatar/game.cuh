@@ -1,4 +1,5 @@
-// What MinAtar's games share, on a GPU: game.py. A game's file includes its Python twin before this one: PLANES.
+// The GPU version of game.py, what MinAtar's games share. A game's file must include its own .py before this file,
+// because PLANES comes from there.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/game.py"
 
@@ -12,20 +13,23 @@ struct Parameters {
 };
 
 struct Tables {
-  Table<int> actions;
+  Table<int> actions;  // the game's action for each action of the environment
 };
 
 DEVICE bool legal(i64& action, const Parameters& parameters, const Tables& tables) {
   return among(action, tables.actions.size);
 }
 
+// The game's action in this step: the chosen one, or with `sticky_action_prob` the previous one again.
 DEVICE int carried_out(State state, i64 action, u32 word, const Parameters& parameters, const Tables& tables) {
   if (between(word, 0.0, 1.0) >= parameters.sticky_action_prob) state[BEFORE] = tables.actions.data[action];
   return state[BEFORE];
 }
 
+// A whole number from 0 to choices - 1, from 32 random bits.
 DEVICE int below(u32 word, int choices) { return (int)(((u64)word * choices) >> 32); }
 
+// How many bits are set.
 DEVICE int count(int bits) {
   int number = 0;
   for (; bits; bits &= bits - 1) number++;

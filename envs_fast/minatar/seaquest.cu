@@ -1,8 +1,9 @@
-// MinAtar/Seaquest on a GPU: seaquest.py, exactly.
+// The GPU version of MinAtar/Seaquest: exactly the results of seaquest.py.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/seaquest.py"
 #include "envs_fast/minatar/swimmers.cuh"
 
+// Lets the player shoot or move.
 DEVICE void act(State state, int carried) {
   int x = state[HERE] & COLUMN, y = state[HERE] / ROW;
   if (carried == FIRE && state[SHOT_TIMER] == 0) {
@@ -15,6 +16,7 @@ DEVICE void act(State state, int carried) {
   state[HERE] = x + ROW * y;
 }
 
+// Fills the oxygen and takes one diver, or all six for a reward, which is returned.
 DEVICE int surface(State state, bool ramping) {
   int gain = 0;
   if (state[ABOARD] == MOST_ABOARD) {

@@ -1,8 +1,9 @@
-// MinAtar/SpaceInvaders on a GPU: space_invaders.py, exactly.
+// The GPU version of MinAtar/SpaceInvaders: exactly the results of space_invaders.py.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minatar/space_invaders.py"
 #include "envs_fast/minatar/game.cuh"
 
+// Moves all aliens sideways, or down at an edge; returns whether some passed the last row. Bit x of a row is column x.
 DEVICE bool move_aliens(State state) {
   int number = 0, columns = 0;
   bool leftwards = state[DIRECTION] < 0;
@@ -25,6 +26,7 @@ DEVICE bool move_aliens(State state) {
   return false;
 }
 
+// Lets the lowest alien of the column nearest to the cannon shoot.
 DEVICE void shoot(State state) {
   int nearest = 0, distance = SIDE, lowest = 0;
   for (int x = 0; x < SIDE; x++) {
@@ -51,7 +53,7 @@ DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters
   }
   if (carried == LEFT && state[POSITION] > 0) state[POSITION] -= 1;
   if (carried == RIGHT && state[POSITION] < EDGE) state[POSITION] += 1;
-#pragma unroll 1  // as ten copies, this loop and the one below keep an address of each row in registers
+#pragma unroll 1  // unrolled, this loop and the one below would keep the address of each of ten rows in a register
   for (int y = 0; y < EDGE; y++) {
     state[BULLETS + y] = state[BULLETS + y + 1];
     state[ALIEN_BULLETS + EDGE - y] = state[ALIEN_BULLETS + EDGE - y - 1];

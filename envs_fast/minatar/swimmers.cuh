@@ -1,4 +1,5 @@
-// Seaquest's lists and all that moves by itself, on a GPU: lists.py and swimmers.py, exactly.
+// The GPU version of Seaquest's lists and moving things: exactly the results of lists.py and swimmers.py, which explain
+// the functions. A list begins at `items` in the state with its length; item k is k numbers behind it.
 #include "envs_fast/minatar/lists.py"
 #include "envs_fast/minatar/swimmers.py"
 #include "envs_fast/minatar/game.cuh"
@@ -99,7 +100,7 @@ DEVICE void move_divers(State state) {
   }
 }
 
-// Moves item k, which bullets may hit; the k that it has then, 0 where it was removed.
+// Moves item k, which bullets may hit; returns its new k, 0 if it was removed. `item` becomes the moved item.
 DEVICE int move_enemy(State state, int items, int k, int& item, int& hits, bool& lost) {
   item = state[items + k];
   lost |= at_player(state, item);

@@ -1,4 +1,4 @@
-// MiniGrid-DoorKey on a GPU: door_key.py, exactly.
+// The GPU version of MiniGrid-DoorKey: exactly the results of door_key.py.
 #include "envs_fast/minigrid/tasks.cuh"
 
 DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,

@@ -1,4 +1,4 @@
-// MiniGrid-Empty on a GPU: empty.py, exactly.
+// The GPU version of MiniGrid-Empty: exactly the results of empty.py.
 #include "envs_fast/minigrid/tasks.cuh"
 
 DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,

@@ -1,4 +1,4 @@
-// MiniGrid-FourRooms on a GPU: four_rooms.py, exactly.
+// The GPU version of MiniGrid-FourRooms: exactly the results of four_rooms.py.
 #include "envs_fast/minigrid/tasks.cuh"
 
 DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,

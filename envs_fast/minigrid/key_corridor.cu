@@ -1,7 +1,8 @@
-// MiniGrid-KeyCorridor on a GPU: key_corridor.py, exactly.
+// The GPU version of MiniGrid-KeyCorridor: exactly the results of key_corridor.py.
 #include "envs_fast/minigrid/tasks.cuh"
 #include "envs_fast/minigrid/key_corridor.py"
 
+// The number of the wall at a side of room (i, j): 0 right, 1 below, 2 left, 3 above; negative at the grid's edge.
 DEVICE int wall_of(int i, int j, int side) {
   if (side == 0) return i < RIGHTMOST ? 2 * (COLUMNS * j + i) + TO_THE_RIGHT : -1;
   if (side == 1) return 2 * (COLUMNS * j + i) + DOWN;
@@ -9,8 +10,10 @@ DEVICE int wall_of(int i, int j, int side) {
   return 2 * (COLUMNS * (j - 1) + i) + DOWN;
 }
 
+// The room at the right of a wall, or below it; room wall / 2 is at its other side.
 DEVICE int behind(int wall) { return wall / 2 + (wall % 2 == TO_THE_RIGHT ? 1 : COLUMNS); }
 
+// The rooms that can be reached from one through the walls with a door (bits of `linked`), as bits.
 DEVICE int reached(int linked, int walls, int room) {
   int found = 1 << room, before = 0;
   while (found != before) {
@@ -23,6 +26,7 @@ DEVICE int reached(int linked, int walls, int room) {
   return found;
 }
 
+// Adds closed doors at random until every room can be reached.
 DEVICE void connect(State state, const Episode& episode, const Parameters& parameters, int linked, int locked) {
   int rooms = (int)parameters.rooms, rows = rooms / COLUMNS;
   while (reached(linked, 2 * rooms, HALL) != (1 << rooms) - 1) {

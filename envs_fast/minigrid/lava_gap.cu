@@ -1,4 +1,4 @@
-// MiniGrid-LavaGap on a GPU: lava_gap.py, exactly.
+// The GPU version of MiniGrid-LavaGap: exactly the results of lava_gap.py.
 #include "envs_fast/minigrid/tasks.cuh"
 
 DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,

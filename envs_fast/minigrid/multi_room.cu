@@ -1,4 +1,4 @@
-// MiniGrid-MultiRoom on a GPU: multi_room.py, exactly.
+// The GPU version of MiniGrid-MultiRoom: exactly the results of multi_room.py.
 #include "envs_fast/minigrid/tasks.cuh"
 #include "envs_fast/minigrid/multi_room.py"
 
@@ -7,12 +7,13 @@ DEVICE Area area(State state, int k) {
   return {state[at], state[at + 1], state[at + 2], state[at + 3]};
 }
 
-// Whether two rooms have no cell in common, as the package has it.
+// Whether two rooms do not overlap, by the comparisons of the package minigrid.
 DEVICE bool apart(const Area& room, const Area& other) {
   return room.x + room.width < other.x || other.x + other.width <= room.x || room.y + room.height < other.y ||
          other.y + other.height <= room.y;
 }
 
+// Tries to add room k with a door at (door_x, door_y) in one of its walls; returns whether it fits.
 DEVICE bool add(State state, const Episode& episode, const Parameters& parameters, int k, int wall, int door_x,
                 int door_y) {
   int width = pick(state, episode, SMALLEST, (int)parameters.room + 1);
@@ -40,6 +41,7 @@ DEVICE bool add(State state, const Episode& episode, const Parameters& parameter
   return true;
 }
 
+// Adds rooms, each entered from the one before, until there are enough or TRIES tries fail; returns how many.
 DEVICE int chain(State state, const Episode& episode, const Parameters& parameters) {
   int side = (int)parameters.width - 2, door_x = pick(state, episode, 0, side), door_y = pick(state, episode, 0, side);
   int count = add(state, episode, parameters, 0, WEST, door_x, door_y), entry = WEST, tries = 0;

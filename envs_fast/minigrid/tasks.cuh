@@ -1,5 +1,5 @@
-// What MiniGrid's tasks share, on a GPU: rules.py, layout.py and rooms.py, exactly. Cells are lit one by one, without the
-// notes that rules.py makes for vectors.
+// The GPU version of what MiniGrid's tasks share: exactly the results of rules.py, layout.py and rooms.py, which
+// explain the functions. `observe` sets a cell's bytes directly; rules.py collects them first, for vector instructions.
 #include "envs_fast/grids.cuh"
 #include "envs_fast/minigrid/rules.py"
 #include "envs_fast/minigrid/layout.py"
@@ -85,7 +85,7 @@ DEVICE int cell_at(State state, int x, int y, const Parameters& parameters) {
   return inside ? state[row_of(x, y, parameters)] : STONE;
 }
 
-// Makes all bytes 0, as many as possible sixteen at a time: what is seen of a world may begin anywhere.
+// Sets all bytes to 0, sixteen at a time where the address allows: an observation may begin at any address.
 DEVICE void darken(Seen& seen) {
   u8 *at = seen.at, *end = at + sizeof(Seen);
   while ((u64)at % 16) *at++ = 0;
@@ -95,7 +95,8 @@ DEVICE void darken(Seen& seen) {
 
 DEVICE void light(Seen& seen, int plane, int place) { seen.at[VIEW * plane + place] = LIT; }
 
-// What is visible of a row where `through` lets look behind it, added to `visible`; bit i stands for column i.
+// Spreads visibility along a row, to the right and then to the left, through cells that are not shut (`clear`). Updates
+// `visible` and returns what can be seen in the row behind. Bit i stands for column i.
 DEVICE int spread(int& visible, int clear) {
   for (int k = 1; k < SIDE; k++) visible |= (visible & clear) << 1 & ALL;
   int to_right = visible & clear & ALL >> 1, behind = to_right | to_right << 1;
@@ -106,11 +107,11 @@ DEVICE int spread(int& visible, int clear) {
 
 DEVICE void observe(State state, Seen& seen, const Parameters& parameters) {
   int facing = state[FACING], ahead_x = step_x(facing), ahead_y = step_y(facing), visible = 1 << MIDDLE;
-  int left_x = state[X] + ahead_y * MIDDLE, left_y = state[Y] - ahead_x * MIDDLE;  // of the agent's row
+  int left_x = state[X] + ahead_y * MIDDLE, left_y = state[Y] - ahead_x * MIDDLE;  // left end of the agent's row
   darken(seen);
 #pragma unroll 1
   for (int distance = 0; distance < SIDE; distance++) {
-    u64 cells = 0;  // BITS for each
+    u64 cells = 0;  // the seven cells of the row, BITS each
     int clear = 0, first_x = left_x + ahead_x * distance, first_y = left_y + ahead_y * distance;
     if (parameters.sees_all != 0.0) visible = ALL;
     for (int i = 0; i < SIDE && visible; i++) {

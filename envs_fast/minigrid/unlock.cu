@@ -1,4 +1,4 @@
-// MiniGrid-Unlock on a GPU: unlock.py, exactly.
+// The GPU version of MiniGrid-Unlock: exactly the results of unlock.py.
 #include "envs_fast/minigrid/tasks.cuh"
 
 DEVICE bool step(State state, i64 action, const Moment& moment, const Parameters& parameters, const Tables& tables,

@@ -1,12 +1,12 @@
-"""Stride beside the fastest peers, the rows of a goal each: the whole call of a training, its fit, and its ratio.
+"""Compares Stride with the fastest peers, for docs/benchmarks: rows with a goal, timed by whole call and by fit.
 
     python -m lab.bench.beside                        every row: prints a Markdown table and writes docs/benchmarks
     python -m lab.bench.beside ppo-8 face-16          some rows; the others stay in the file
     python -m lab.bench.beside --avx2                 on a processor with AVX-512, everybody with AVX2
 
-Every contender has a process of its own and is warm before anything counts. Turns alternate; a ratio is the median of
-its turns with a 95 % interval. Peers are timed by learn() alone, made and compiled before. A row that is published has
-at least 7 turns on a machine without other work. `--json FILE` writes somewhere else.
+Every contender has its own process and trains once untimed. Turns alternate; a ratio is the median of its turns with a
+95 % interval. Peers are timed by learn() alone, made and compiled before. A row that is published needs at least 7
+turns on a machine without other work. `--json FILE` writes somewhere else.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from lab.bench import cases, envs, peers
 from lab.bench.cases import Case
 from lab.bench.limit import limit_of
 from lab.bench.measure import Figures, instruction_set, machine, median_of
-from lab.bench.ratio import FEWEST_TURNS
+from lab.bench.ratio import MIN_TURNS
 from lab.bench.table import MS, Record, cells, file_of, markdown, read
 from lab.bench.turns import Length, in_turns, ratios_of
 from lab.host import AVX2
@@ -33,19 +33,19 @@ from stride.utils.durable_file import write_json
 from stride.utils.provenance import git_hash
 from stride.utils.user_error import UserError, nearest
 
-SAC_WITHOUT = ("eager", "sb3, 1")  # SBX is twice as fast as SB3, which is timed with all threads only
-# of HalfCheetah, as long as Pendulum's
-BODY = ("learning_starts=100", "epoch_iterations=1000", "hidden_dims=[256,256]", "batch_size=256")
+SAC_WITHOUT = ("eager", "sb3, 1")  # left out; SBX is twice as fast as SB3, which is timed with all threads only
+# overrides for HalfCheetah, so that a training is as long as Pendulum's
+CHEETAH_KEYS = ("learning_starts=100", "epoch_iterations=1000", "hidden_dims=[256,256]", "batch_size=256")
 
 
 class Row(NamedTuple):
     """A training with its goal."""
 
-    make: Callable[[int], Case]  # of so many threads
+    make: Callable[[int], Case]  # takes the number of threads
     unit: str
-    goal: float  # how many times the rate of `against`; of "ms an update" the milliseconds
+    goal: float  # least ratio to the rate of `against`; for the unit "ms an update", most milliseconds
     against: str = ""  # a peer; "": the best one
-    without: tuple[str, ...] = ("eager", "cleanrl")  # who has one of these words in the name is left out
+    without: tuple[str, ...] = ("eager", "cleanrl")  # contenders with one of these in their names are left out
 
 
 def ppo(n_envs: int) -> Callable[[int], Case]:
@@ -58,8 +58,8 @@ def dreamer(threads: int) -> Case:
 
 
 def cheetah(algo_id: str, threads: int) -> Case:
-    """Of 256 x 2 and batch 256, whatever the variant has."""
-    return cases.replay_case(algo_id, threads, "HalfCheetah-v5", BODY)
+    """Return the case of HalfCheetah with two layers of 256 and batches of 256, whatever the variant has."""
+    return cases.replay_case(algo_id, threads, "HalfCheetah-v5", CHEETAH_KEYS)
 
 
 ROWS: dict[str, Row] = {
@@ -73,8 +73,8 @@ ROWS: dict[str, Row] = {
     "pong": Row(cases.pong_case, "env steps/s", 1.6, "sb3", ("bf16", "cleanrl")),
     "dreamer": Row(dreamer, MS, 25.0, without=()),
 }
-FACES = {"face-16": 16, "face-256": 256, "face-4096": 4096}  # CartPole behind Gymnasium's face; how many worlds
-FACE, FACE_GOAL = (envs.OURS[-1], *envs.GYMNASIUM), 10.0
+FACES = {"face-16": 16, "face-256": 256, "face-4096": 4096}  # CartPole as a Gymnasium VectorEnv; environments
+FACE, FACE_GOAL = (envs.OURS[-1], *envs.GYMNASIUM), 10.0  # contenders; least ratio to Gymnasium's own
 NAMES = (*ROWS, *FACES)
 
 
@@ -83,44 +83,44 @@ def main(argv: list[str]) -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(NAMES)} (default all)")
     parser.add_argument("--avx2", action="store_true", help="no wider vectors than AVX2, for everybody")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="threads and cores, for all")
-    parser.add_argument("--turns", type=int, default=FEWEST_TURNS, metavar="N", help="how many (default 7)")
+    parser.add_argument("--turns", type=int, default=MIN_TURNS, metavar="N", help="how many (default 7)")
     parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="length of a timed training of ppo")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the record")
-    asked = parser.parse_args(argv)
-    asked.rows = asked.rows or [*NAMES]
-    if wrong := [name for name in asked.rows if name not in NAMES]:
-        raise UserError(f"no row {wrong[0]!r}{nearest(wrong[0], NAMES)}; there are {', '.join(NAMES)}")
-    if asked.turns < 1 or asked.threads < 1 or not asked.seconds > 0:
+    args = parser.parse_args(argv)
+    args.rows = args.rows or [*NAMES]
+    if unknown := [name for name in args.rows if name not in NAMES]:
+        raise UserError(f"no row {unknown[0]!r}{nearest(unknown[0], NAMES)}; there are {', '.join(NAMES)}")
+    if args.turns < 1 or args.threads < 1 or not args.seconds > 0:
         raise UserError("--turns and --threads take a number from 1, --seconds one above 0")
-    if asked.avx2 and not AVX2.items() <= os.environ.items():  # they are read by imports
-        words = [sys.executable, "-m", "lab.bench.beside", *argv]
-        return subprocess.run(words, env={**os.environ, **AVX2}, check=False).returncode
-    return measure(asked)
+    if args.avx2 and not AVX2.items() <= os.environ.items():  # imports have read them: start anew
+        command = [sys.executable, "-m", "lab.bench.beside", *argv]
+        return subprocess.run(command, env={**os.environ, **AVX2}, check=False).returncode
+    return measure(args)
 
 
-def measure(asked: argparse.Namespace) -> int:
-    """Each row in turn; the file is written after each."""
-    file = asked.json or file_of(instruction_set())
-    print(machine(asked.threads, *peers.PACKAGES), flush=True)
+def measure(args: argparse.Namespace) -> int:
+    """Measure and print the rows one by one; the file is written after each."""
+    file = args.json or file_of(instruction_set())
+    print(machine(args.threads, *peers.PACKAGES), flush=True)
     if missing := peers.missing():
         print(missing, flush=True)
-    limits = [limit_of(count) for count in sorted({1, asked.threads})]
+    limits = [limit_of(count) for count in sorted({1, args.threads})]
     print("\n".join(f"limit: {limit}" for limit in limits), flush=True)
-    where = {
+    conditions = {
         "commit": git_hash(),
         "date": datetime.date.today().isoformat(),
-        "turns": asked.turns,
+        "turns": args.turns,
         "limits": [limit._asdict() for limit in limits],
     }
     measured: dict[str, Record] = {}
-    for name in asked.rows:
+    for name in args.rows:
         print(f"\n{name}", flush=True)
         try:
-            record = record_of(name, asked, limits[-1].registers)
-        except UserError as error:  # its environment is not installed
+            record = record_of(name, args, limits[-1].registers)
+        except UserError as error:  # its environment's package is not installed
             print(f"  left out: {error}", flush=True)
             continue
-        measured[name] = where | record
+        measured[name] = conditions | record
         print(f"  {'; '.join(filter(None, cells(measured[name])))}", flush=True)
         rows = (read(file) if file.is_file() else {}) | measured
         write_json(file, {"rows": {row: rows[row] for row in NAMES if row in rows}})
@@ -129,19 +129,19 @@ def measure(asked: argparse.Namespace) -> int:
     return 0
 
 
-def record_of(name: str, asked: argparse.Namespace, limit: float) -> Record:
+def record_of(name: str, args: argparse.Namespace, limit: float) -> Record:
     if name in FACES:
-        return face_record(FACES[name], asked)
-    return training_record(ROWS[name], asked, limit)
+        return face_record(FACES[name], args)
+    return training_record(ROWS[name], args, limit)
 
 
-def training_record(row: Row, asked: argparse.Namespace, limit: float) -> Record:
-    case = row.make(asked.threads)
+def training_record(row: Row, args: argparse.Namespace, limit: float) -> Record:
+    case = row.make(args.threads)
     first, *others = case.contenders
     names = [first, *(name for name in others if not any(word in name for word in row.without))]
     contenders = {name: case.contenders[name] for name in names}
-    length = Length(case.warm, case.iterations, asked.seconds)
-    table = in_turns(contenders, case.config.iteration_steps, length, asked.threads, asked.turns)
+    length = Length(case.warm, case.iterations, args.seconds)
+    table = in_turns(contenders, case.config.iteration_steps, length, args.threads, args.turns)
     updates = table[first]["updates"] / table[first]["env_steps"]
     share = table[first]["fit"]["median"] * case.flops * (updates if case.of_an_update else 1) / limit
     if row.unit != "env steps/s":
@@ -150,13 +150,13 @@ def training_record(row: Row, asked: argparse.Namespace, limit: float) -> Record
     return {
         "title": case.title,
         "unit": row.unit, "goal": row.goal, "against": row.against, "clock": "whole", "ours": first,
-        "machine": machine(asked.threads, *peers.PACKAGES), "missing": peers.missing(), "contenders": table,
+        "machine": machine(args.threads, *peers.PACKAGES), "missing": peers.missing(), "contenders": table,
         "ratios": ratios, "share": share,
     }  # fmt: skip
 
 
 def in_updates(figures: Figures, updates: float, unit: str) -> Figures:
-    """Figures with updates instead of env steps per second; of "ms an update" those of learning alone."""
+    """Return figures with updates instead of env steps per second; for the unit MS, by the time of updates alone."""
     alone = [1e3 / ms for ms in figures["update_ms"]["all"]] if unit == MS else []
     rates = {}
     for clock in ("whole", "fit", "cpu"):
@@ -164,10 +164,10 @@ def in_updates(figures: Figures, updates: float, unit: str) -> Figures:
     return {**figures, **rates}
 
 
-def face_record(worlds: int, asked: argparse.Namespace) -> Record:
-    """Random actions on one thread, `seconds` / 10 a turn."""
+def face_record(worlds: int, args: argparse.Namespace) -> Record:
+    """Time CartPole with random actions on one thread, `seconds` / 10 a turn."""
     ours, *others = FACE
-    turns = envs.turns_of("CartPole-v1", worlds, FACE, asked.turns, asked.seconds / 10)
+    turns = envs.turns_of("CartPole-v1", worlds, FACE, args.turns, args.seconds / 10)
     table = {name: envs.figures_of(spells) for name, spells in turns.items()}
     return {
         "title": f"CartPole-v1 behind Gymnasium's face, {worlds:,} worlds, random actions", "unit": "env steps/s",

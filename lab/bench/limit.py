@@ -1,10 +1,11 @@
-"""What this processor multiplies and adds at most, and how much of that our products reach, on one and on all threads.
+"""Measures how fast this processor can multiply and add, and what share of that our matrix products reach.
 
     python -m lab.bench.limit --threads 2
 
-The limit is a loop of fused multiply-adds of float32 on values that stay in registers, in the widest vectors of the
-instruction set in use. It does not depend on our kernels. The products are those of 64 x 64 matrices by the kernel
-that trains, out of the innermost cache. Both are measured in turns of a few milliseconds, and the best turns count.
+It measures on one thread and on all. The limit is a loop of fused multiply-adds of float32 on values that stay in
+registers, in the widest vectors of the instruction set in use. It does not depend on our kernels. The products are
+those of 64 x 64 matrices in the innermost cache, by the kernel that trains. Both are measured in turns of a few
+milliseconds, and the best turns count.
 """
 
 import time
@@ -25,12 +26,14 @@ from stride.utils import entry
 from stride.utils.kernel_cache import njit
 from stride.utils.kernel_folder import FEATURES
 
-SUMS = 12  # two are begun a cycle and each takes 4 or 5; with two factors they fit the 16 registers of AVX2
-WIDEST = 16 if "avx512f" in FEATURES else 8  # float32 of a vector register
-LINE = 16 * (SUMS + 2)  # float32 that a thread reads before the loop: a first value of each sum, factor, addend
-ROUNDS = 1 << 19  # of all sums, 1 to 2 ms, which other programs may leave alone
-SIDE, PRODUCTS = 64, 500  # of the matrices; how many products take as long
-TURNS = 240
+# independent sums: a core starts two multiply-adds a cycle and each takes 4 or 5 cycles, so 10 keep it busy; 12 sums
+# with factor and addend fit the 16 registers of AVX2
+SUMS = 12
+VECTOR_FLOATS = 16 if "avx512f" in FEATURES else 8  # float32 numbers in a vector register
+THREAD_FLOATS = 16 * (SUMS + 2)  # float32 that a thread reads before the loop: the sums' first values, factor, addend
+ROUNDS = 1 << 19  # additions to each sum in a turn: 1 to 2 ms, short enough to be undisturbed by other programs
+SIDE, PRODUCTS = 64, 500  # rows and columns of a matrix; products in a turn, which take about as long
+N_TURNS = 240
 
 
 class Limit(NamedTuple):
@@ -93,20 +96,20 @@ def write_loop(builder: ir.IRBuilder, data: ir.Value, rounds: ir.Value, lanes: i
 
 @compiled(types.void, types.int64, types.int64)
 def in_registers(builder: ir.IRBuilder, data: ir.Value, rounds: ir.Value) -> None:
-    """`rounds` of multiply-adds in the widest vectors, from `data` and back to it."""
-    write_loop(builder, data, rounds, WIDEST)
+    """Run `rounds` of multiply-adds in the widest vectors, from `data` and back to it."""
+    write_loop(builder, data, rounds, VECTOR_FLOATS)
 
 
 @njit(**{**PIECE, "cache": False})  # kernels loaded from the cache keep no assembly, which a test reads
 def multiply_adds(arguments: int, thread: int) -> None:
-    """`arguments`: the address of the first thread's data, how many rounds."""
+    """Run the loop in one thread; `arguments`: address of [the address of the first thread's data, rounds]."""
     data, rounds = longs(arguments, 2)
-    in_registers(data + thread * 4 * LINE, rounds)
+    in_registers(data + thread * 4 * THREAD_FLOATS, rounds)
 
 
 @njit(**PIECE)
 def products(arguments: int, thread: int) -> None:
-    """`arguments`: the kernel's address, the first thread's three matrices, how many products."""
+    """Multiply matrices in one thread; `arguments`: address of [kernel, first thread's three matrices, products]."""
     accumulate, matrices, count = longs(arguments, 3)
     a = matrices + thread * 12 * SIDE**2
     for _ in range(count):
@@ -114,19 +117,19 @@ def products(arguments: int, thread: int) -> None:
 
 
 def limit_of(threads: int) -> Limit:
-    """The best of many short turns on all threads at once."""
-    workers, values, matrices = Workers(threads), aligned(threads * LINE), aligned(threads * 3 * SIDE**2)
-    for line in values.reshape(threads, SUMS + 2, 16):
-        line[:SUMS] = np.arange(SUMS)[:, None]
-        line[SUMS:] = 0.5  # x / 2 + 1 / 2 stays finite
+    """Return the best of many short turns, with all `threads` at once."""
+    workers, values, matrices = Workers(threads), aligned(threads * THREAD_FLOATS), aligned(threads * 3 * SIDE**2)
+    for row in values.reshape(threads, SUMS + 2, 16):
+        row[:SUMS] = np.arange(SUMS)[:, None]
+        row[SUMS:] = 0.5  # x / 2 + 1 / 2 stays finite
     first = np.array([values.ctypes.data, ROUNDS])
     second = np.array([address_of(layers.accumulate), matrices.ctypes.data, PRODUCTS])
     contenders = (
-        (address_of(multiply_adds), first, threads * ROUNDS * SUMS * WIDEST * 2),
+        (address_of(multiply_adds), first, threads * ROUNDS * SUMS * VECTOR_FLOATS * 2),
         (address_of(products), second, threads * PRODUCTS * 2 * SIDE**3),
     )
     best = [0.0, 0.0]
-    for _ in range(TURNS):
+    for _ in range(N_TURNS):
         for i, (kernel, arguments, flop) in enumerate(contenders):
             began = time.perf_counter()
             workers.run(kernel, arguments.ctypes.data, threads)

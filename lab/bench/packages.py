@@ -1,9 +1,9 @@
-"""The packages whose worlds are compiled here, and gymnax's versions of them, as contenders of lab.bench.envs.
+"""Contenders of lab.bench.envs: the packages whose environments Stride has compiled, and gymnax's versions of them.
 
     pip install --no-deps minatar minigrid popgym bsuite dm_env gymnax
 
-A package steps one object for each world, in a loop of Python. Gymnax steps all worlds in one jitted scan, as our
-kernel does; it is compiled before anything is timed. Where one is not installed, there is no such contender.
+A package steps one object for each environment, in a Python loop. Gymnax steps all environments in one jitted scan, as
+our kernel does; it is compiled before anything is timed. A package that is not installed is left out.
 """
 
 import os
@@ -17,7 +17,7 @@ import numpy as np
 from lab.bench.families import ACTIONS, Contender, in_turn, of_gymnasium
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-BSUITE: dict[str, tuple[str, str, dict[str, int]]] = {  # module, class and arguments, as ours by default
+BSUITE: dict[str, tuple[str, str, dict[str, int]]] = {  # our id -> module, class, and arguments as our defaults
     "bsuite/Catch-v0": ("catch", "Catch", {}),
     "bsuite/DeepSea-v0": ("deep_sea", "DeepSea", {"size": 10}),
     "bsuite/DiscountingChain-v0": ("discounting_chain", "DiscountingChain", {}),
@@ -31,11 +31,11 @@ GYMNAX = {
         for env_id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
     },
 }
-MODULES = {"MinAtar/SpaceInvaders": "space_invaders"}  # in the package
+MODULES = {"MinAtar/SpaceInvaders": "space_invaders"}  # modules of minatar that are not the game's name in lower case
 
 
 def package(env_id: str, size: int, widest: int = 256) -> Contender | None:
-    """The package's own worlds; None above `widest`, where objects in a loop gain nothing."""
+    """Return `size` environments of the package; None above `widest`: a loop over more objects is not faster."""
     if size > widest:
         return None
     try:
@@ -48,7 +48,7 @@ def package(env_id: str, size: int, widest: int = 256) -> Contender | None:
 
 
 def _maker(env_id: str) -> Callable[[], gymnasium.Env[Any, Any]] | None:
-    """Makes one world of the package, as Gymnasium has it."""
+    """Return a function that makes one environment of the package with Gymnasium's interface; None if there is none."""
     if env_id.startswith("MinAtar/"):
         base, plain = import_module("minatar.gym").BaseEnv, env_id.rpartition("-")[0]
         module = MODULES.get(plain, plain.partition("/")[2].lower())
@@ -63,7 +63,7 @@ def _maker(env_id: str) -> Callable[[], gymnasium.Env[Any, Any]] | None:
 
 
 def _of_bsuite(env_id: str, size: int) -> Contender:
-    """A call of `step` behind an end begins the next episode."""
+    """Return environments of bsuite in a loop; after an episode's end, `step` begins the next episode."""
     module, name, arguments = BSUITE[env_id]
     kind = getattr(import_module(f"bsuite.environments.{module}"), name)
     worlds = [kind(**arguments) for _ in range(size)]
@@ -78,7 +78,10 @@ def _of_bsuite(env_id: str, size: int) -> Contender:
 
 
 def gymnax(env_id: str, size: int, steps: int = 64) -> Contender | None:
-    """All worlds and `steps` steps in one compiled call, with actions drawn before; an end begins the next episode."""
+    """Return gymnax's version: `steps` steps of all `size` environments in one compiled call; None if there is none.
+
+    Actions are drawn before anything is timed; after an end the next episode begins.
+    """
     if env_id not in GYMNAX:
         return None
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
@@ -87,7 +90,7 @@ def gymnax(env_id: str, size: int, steps: int = 64) -> Contender | None:
     except ImportError:
         return None
     *_, arguments = BSUITE.get(env_id, ({},))
-    size_of_world = {key: value for key, value in arguments.items() if key == "size"}  # the others are parameters
+    size_of_world = {key: value for key, value in arguments.items() if key == "size"}  # others: parameters
     world, parameters = package.make(GYMNAX[env_id], **size_of_world)
     parameters = parameters.replace(**{key: value for key, value in arguments.items() if key not in size_of_world})
     key = jax.random.key(0)

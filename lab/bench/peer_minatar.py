@@ -1,4 +1,4 @@
-"""purejaxql's PQN and PureJaxRL's PPO on MinAtar Breakout, by their own code from a checkout on the path."""
+"""Times purejaxql's PQN and PureJaxRL's PPO on MinAtar Breakout, for jax_minatar.py; their code is on PYTHONPATH."""
 
 import statistics
 import sys
@@ -23,7 +23,7 @@ PPO = {
     "GAMMA": 0.99, "GAE_LAMBDA": 0.95, "CLIP_EPS": 0.2, "ENT_COEF": 0.01, "VF_COEF": 0.25, "MAX_GRAD_NORM": 0.5,
     "ACTIVATION": "relu", "DEBUG": False,
 }  # fmt: skip
-STUBS = (
+STUBS = (  # modules that their code imports but a timing does not need
     "wandb",
     "hydra",
     "omegaconf",
@@ -36,6 +36,7 @@ STUBS = (
 
 
 def env_steps_per_second(learner: str, iterations: int, turns: int) -> float:
+    """Return the median rate of `turns` trainings by "pqn" or "ppo", each of so many iterations."""
     for name in STUBS:
         sys.modules[name] = MagicMock()
     if learner == "pqn":
@@ -56,7 +57,7 @@ def rate(module: ModuleType, config: dict[str, Any], iterations: int, turns: int
 
 
 class ActorCritic(nn.Module):
-    """MinAtar's network as a shared trunk."""
+    """Stride's network for MinAtar: one convolution and one dense layer, shared by actor and critic."""
 
     action_dim: int
     activation: str
@@ -69,7 +70,7 @@ class ActorCritic(nn.Module):
 
 
 def ppo() -> ModuleType:
-    """PureJaxRL's PPO with that network, and pictures that are not made flat."""
+    """Return PureJaxRL's PPO with this network, and without the wrapper that flattens images."""
     module: Any = import_module("ppo")
     module.ActorCritic, module.FlattenObservationWrapper = ActorCritic, lambda env: env
     return module

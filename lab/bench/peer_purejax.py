@@ -1,4 +1,4 @@
-"""PPO the way PureJaxRL does it, written here anew for timing: CartPole, a whole training in one XLA program."""
+"""PPO on CartPole as PureJaxRL does it, written here anew for timing: a whole training is one XLA program."""
 
 import math
 from collections.abc import Callable
@@ -11,12 +11,12 @@ import jax.numpy as jnp  # type: ignore[import-not-found]
 from lab.bench.peers import Ready
 from stride.config.schema import PPOConfig
 
-UNROLLED = 16  # steps of the scan back over a rollout that XLA writes out, as in the published loop
+UNROLLED_STEPS = 16  # steps that XLA unrolls in the scan back over a rollout, as in the published code
 Array: TypeAlias = jax.Array
 Net = list[tuple[Array, Array]]  # weight and bias of each layer
 Nets = tuple[Net, Net]  # actor and critic
-Moving = tuple[Nets, Nets, Nets, Array]  # the nets, Adam's first and second moments of them, its count of steps
-State = tuple[Nets, Nets, Nets, Array, Array, Array, Array]  # what moves, then worlds [N, 4], ages [N], key
+Moving = tuple[Nets, Nets, Nets, Array]  # the networks, Adam's first and second moments, its count of steps
+State = tuple[Nets, Nets, Nets, Array, Array, Array, Array]  # Moving, then CartPole's states [N, 4], ages [N], key
 Row = tuple[Array, Array, Array, Array, Array]  # obs, action, log-probability, value, done
 Batch = tuple[Array, Array, Array, Array, Array]  # obs, action, log-probability, advantage, target
 
@@ -51,7 +51,7 @@ def _step(state: Array, age: Array, action: Array, key: Array) -> tuple[Array, A
 
 
 class Training:
-    """Trainings of any length that go on from one another; programs are compiled before the clock runs."""
+    """Trainings of any length, each of which continues the one before; programs are compiled before they are timed."""
 
     def __init__(self, config: PPOConfig) -> None:
         self.config = config
@@ -76,7 +76,7 @@ def _first_state(config: PPOConfig) -> State:
 
 
 def _program(config: PPOConfig, iterations: int) -> Any:
-    """A whole training: one scan over its iterations, and no Python between them."""
+    """Return a whole training: one scan over its iterations, without Python between them."""
 
     def iteration(state: State, nothing: None) -> tuple[State, None]:
         return _iteration(state, config.n_steps, config.n_epochs, config.minibatch_size), None
@@ -106,12 +106,12 @@ def _iteration(state: State, n_steps: int, epochs: int, minibatch: int) -> State
         ahead, following = carry
         value, done = row
         live = 1.0 - done
-        # delta + gamma lambda ahead; no reward is kept, as CartPole pays 1 for every step
+        # GAE: delta + gamma lambda ahead; the reward is a constant, as CartPole's is 1 in every step
         ahead = 1.0 + 0.99 * following * live - value + 0.99 * 0.95 * live * ahead
         return (ahead, value), ahead
 
     last = _apply(critic, worlds)[:, 0]
-    _, advantage = jax.lax.scan(back, (jnp.zeros_like(last), last), (value, done), reverse=True, unroll=UNROLLED)
+    _, advantage = jax.lax.scan(back, (jnp.zeros_like(last), last), (value, done), reverse=True, unroll=UNROLLED_STEPS)
     table = jax.tree_util.tree_map(
         lambda x: x.reshape(-1, *x.shape[2:]), (obs, action, log_prob, advantage, advantage + value)
     )

@@ -1,4 +1,7 @@
-"""The same trainings by others: Stable-Baselines3, SBX, and CleanRL's way written anew; plain worlds, no checker."""
+"""The same trainings by other libraries, for lab.bench.cases: Stable-Baselines3, SBX, PureJaxRL's and CleanRL's ways.
+
+CleanRL's way is written here anew. Environments are Gymnasium's without its checker.
+"""
 
 import importlib
 from collections.abc import Callable
@@ -16,27 +19,27 @@ from torch.distributions import Categorical
 from stride.config.schedule import Schedule
 from stride.config.schema import Config, DQNConfig, PPOConfig, ReplayConfig, SACConfig, TD3Config
 
-SB3, SBX, JAX = "stable_baselines3", "sbx", "jax"  # to import
-PIP = {SB3: "stable-baselines3", SBX: "sbx-rl", JAX: "jax"}
-PACKAGES = (*PIP.values(), "mujoco", "ale-py")  # whose versions figures name
+SB3, SBX, JAX = "stable_baselines3", "sbx", "jax"  # modules
+PIP = {SB3: "stable-baselines3", SBX: "sbx-rl", JAX: "jax"}  # module -> package
+PACKAGES = (*PIP.values(), "mujoco", "ale-py")  # their versions are printed with the figures
 GAMES = "ALE/"
-FRAMES = 4  # of a stack, as the general settings for images have it
+FRAMES = 4  # stacked, as in Stride's general settings for images
 
 
 class Worlds(Protocol):
-    """Whatever a peer steps; all that is asked of it here is to end."""
+    """The environments that a peer steps; here they are only closed."""
 
     def close(self) -> None: ...
 
 
 class Peer(Protocol):
-    """An algorithm of theirs; neither library is installed wherever types are checked."""
+    """A peer's algorithm; a protocol, because the libraries may be missing when types are checked."""
 
     def learn(self, total_timesteps: int) -> object: ...
 
 
 class Inside(NamedTuple):
-    """Parts of a whole call of ours, which runs from its arguments to the run that it returns."""
+    """Parts of a whole call of stride.train, which lasts from its arguments to the run that it returns."""
 
     fit: float  # seconds of the training alone, comparable to learn() of a peer
     updates: int = 0
@@ -44,9 +47,11 @@ class Inside(NamedTuple):
 
 
 class Ready(NamedTuple):
+    """A training that is ready to be timed: `run` is the timed part."""
+
     run: Callable[[], Any]
     close: Callable[[], object]
-    inside: Callable[[Any], Inside] | None = None  # of what `run` returned
+    inside: Callable[[Any], Inside] | None = None  # takes what `run` returned
 
 
 def installed(module: str) -> bool:
@@ -54,15 +59,15 @@ def installed(module: str) -> bool:
 
 
 def missing() -> str:
-    """The line about peers that are not installed, "" where all are."""
+    """Return a line about peers that are not installed; "" if all are."""
     names = [name for module, name in PIP.items() if not installed(module)]
     return f"left out, not installed: {', '.join(names)} (pip install {' '.join(names)})" if names else ""
 
 
 class Library:
-    """Whole trainings by SB3 or SBX with one object, so that programs are compiled in the first one only.
+    """Whole trainings by SB3 or SBX with one object, so that only the first one compiles programs.
 
-    Each begins anew: the counters of env steps, random first steps and exploration. A replay memory stays filled.
+    Each begins with counters of env steps, random first steps and exploration at 0. A replay memory stays filled.
     """
 
     def __init__(self, config: Config, module: str, threads: int = 0) -> None:
@@ -78,7 +83,7 @@ class Library:
 
 
 class PureJaxRL:
-    """PureJaxRL's way; JAX is loaded only in the process that trains."""
+    """Trainings in PureJaxRL's way (peer_purejax.py); JAX is loaded only in the process that trains."""
 
     def __init__(self, config: PPOConfig) -> None:
         self.config = config
@@ -86,14 +91,14 @@ class PureJaxRL:
 
     def __call__(self, iterations: int) -> Ready:
         if self.training is None:
-            made: Callable[[int], Ready] = importlib.import_module("lab.bench.peer_purejax").Training(self.config)
-            self.training = made
+            prepare: Callable[[int], Ready] = importlib.import_module("lab.bench.peer_purejax").Training(self.config)
+            self.training = prepare
         return self.training(iterations)
 
 
 def algorithm(config: Config, module: str, worlds: Any) -> Any:
-    """Theirs with the config's numbers; the networks of `policy: cnn` are theirs for images."""
-    theirs, widths = importlib.import_module(module), [*config.hidden_dims]
+    """Return SB3's or SBX's algorithm with the config's numbers; with `policy: cnn` it has its own image network."""
+    library, widths = importlib.import_module(module), [*config.hidden_dims]
     numbers: dict[str, Any] = {"learning_rate": rate(config.policy_lr), "gamma": config.gamma, "seed": config.seed}
     if module == SB3:
         numbers["device"] = "cpu"
@@ -101,28 +106,28 @@ def algorithm(config: Config, module: str, worlds: Any) -> Any:
         numbers |= {"n_steps": config.n_steps, "batch_size": config.minibatch_size, "n_epochs": config.n_epochs}
         numbers["gae_lambda"] = config.gae_lambda
         if config.policy == "cnn":
-            return theirs.PPO("CnnPolicy", worlds, **numbers)
-        return theirs.PPO("MlpPolicy", worlds, policy_kwargs={"net_arch": {"pi": widths, "vf": widths}}, **numbers)
+            return library.PPO("CnnPolicy", worlds, **numbers)
+        return library.PPO("MlpPolicy", worlds, policy_kwargs={"net_arch": {"pi": widths, "vf": widths}}, **numbers)
     assert isinstance(config, ReplayConfig)
     names = ("buffer_size", "batch_size", "learning_starts", "train_freq", "gradient_steps")
     numbers |= {name: getattr(config, name) for name in names}
     numbers["policy_kwargs"] = {"net_arch": widths} | ({"activation_fn": nn.ReLU} if module == SB3 else {})
     if isinstance(config, DQNConfig):
-        explored = config.epsilon if isinstance(config.epsilon, Schedule) else Schedule("linear", 1.0, config.epsilon)
-        numbers |= {"target_update_interval": config.target_freq, "exploration_fraction": explored.end}
-        return theirs.DQN("MlpPolicy", worlds, exploration_final_eps=explored.end_value, **numbers)
+        schedule = config.epsilon if isinstance(config.epsilon, Schedule) else Schedule("linear", 1.0, config.epsilon)
+        numbers |= {"target_update_interval": config.target_freq, "exploration_fraction": schedule.end}
+        return library.DQN("MlpPolicy", worlds, exploration_final_eps=schedule.end_value, **numbers)
     if isinstance(config, TD3Config):
         noise = importlib.import_module(f"{SB3}.common.noise").NormalActionNoise
         deviations = np.full(worlds.action_space.shape, config.action_noise)
         numbers |= {"policy_delay": config.actor_every, "action_noise": noise(np.zeros_like(deviations), deviations)}
         numbers |= {"target_policy_noise": config.target_noise, "target_noise_clip": config.target_noise_clip}
-        return theirs.TD3("MlpPolicy", worlds, tau=config.tau, **numbers)
+        return library.TD3("MlpPolicy", worlds, tau=config.tau, **numbers)
     assert isinstance(config, SACConfig)
-    return theirs.SAC("MlpPolicy", worlds, tau=config.tau, ent_coef="auto", **numbers)
+    return library.SAC("MlpPolicy", worlds, tau=config.tau, ent_coef="auto", **numbers)
 
 
 def rate(value: float | Schedule) -> float | Callable[[float], float]:
-    """A linear schedule as they have it: of the share that is left."""
+    """Return a linear schedule as SB3 takes it, a function of the fraction that is left; numbers as they are."""
     if not isinstance(value, Schedule):
         return value
     first, last = value.start_value, value.end_value
@@ -130,7 +135,7 @@ def rate(value: float | Schedule) -> float | Callable[[float], float]:
 
 
 def worlds_of(config: Config) -> Worlds:
-    """Their loop over Python objects; of games their AtariWrapper, where a lost life ends nothing, as with us."""
+    """Return SB3's loop over Python objects; games have its AtariWrapper, where a lost life ends no episode."""
     vec_env = importlib.import_module(f"{SB3}.common.vec_env")
     if not config.env_id.startswith(GAMES):
         plain: Worlds = vec_env.DummyVecEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
@@ -152,12 +157,14 @@ def _gymnasium_world(env_id: str) -> gymnasium.Env:
 
 
 def _game(env_id: str) -> gymnasium.Env:
-    """Every frame of it, for a peer's own wrappers."""
-    gymnasium.register_envs(importlib.import_module("ale_py"))  # in a process of its own nobody has done that
+    """Return a game that shows every frame, for the wrappers around it."""
+    gymnasium.register_envs(importlib.import_module("ale_py"))  # a new process has not registered them
     return gymnasium.make(env_id, frameskip=1, disable_env_checker=True)
 
 
 class Nets(nn.Module):
+    """CleanRL's separate actor and critic of dense layers; returns logits [N, actions] and values [N]."""
+
     def __init__(self, size: int, actions: int, widths: tuple[int, ...]) -> None:
         super().__init__()
         self.actor, self.critic = (self._net(size, out, widths) for out in (actions, 1))
@@ -173,7 +180,9 @@ class Nets(nn.Module):
         return self.actor(x), self.critic(x).flatten()
 
 
-class Seeing(nn.Module):
+class ImageNets(nn.Module):
+    """CleanRL's network for images [N, channels, 84, 84]; returns logits [N, actions] and values [N]."""
+
     def __init__(self, channels: int, actions: int) -> None:
         super().__init__()
         first, second, third = nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3)
@@ -187,13 +196,13 @@ class Seeing(nn.Module):
 
 
 def cleanrl(config: PPOConfig, iterations: int) -> Ready:
-    """A loop over Gymnasium's own worlds, observations kept as floats."""
+    """Prepare a PPO training in CleanRL's way: one loop over Gymnasium's environments, observations as float32."""
     torch.set_num_threads(config.torch_threads)
     envs = gymnasium.vector.SyncVectorEnv([lambda: _gymnasium_world(config.env_id)] * config.n_envs)
     shape, choices = envs.single_observation_space.shape, envs.single_action_space
     assert shape is not None and isinstance(choices, gymnasium.spaces.Discrete)
     size, actions = shape[0], int(choices.n)
-    nets = Seeing(size, actions) if config.policy == "cnn" else Nets(size, actions, config.hidden_dims)
+    nets = ImageNets(size, actions) if config.policy == "cnn" else Nets(size, actions, config.hidden_dims)
     sizes = (config.n_steps, config.n_epochs, config.minibatch_size, iterations)
     return Ready(lambda: cleanrl_train(envs, nets, *sizes), envs.close)
 
@@ -201,31 +210,32 @@ def cleanrl(config: PPOConfig, iterations: int) -> Ready:
 def cleanrl_train(
     envs: gymnasium.vector.VectorEnv, nets: nn.Module, n_steps: int, epochs: int, minibatch: int, iterations: int
 ) -> None:
-    """`nets` answers logits and values.
+    """Train `nets`, which return logits and values, for so many iterations.
 
-    An episode that was cut short counts as ended, as in CleanRL: the critic is never asked about final observations,
-    which is less work than ours and gives other targets.
+    A truncated episode counts as terminated, as in CleanRL: the critic does not value final observations. That is less
+    work than Stride's and gives other targets.
     """
     n_envs, shape = envs.num_envs, envs.single_observation_space.shape
     assert shape is not None
     optimizer = torch.optim.Adam(nets.parameters(), 3e-4, eps=1e-5)
     obs = torch.zeros(n_steps, n_envs, *shape)
     actions, log_probs, rewards, dones, values = (torch.zeros(n_steps, n_envs) for _ in range(5))
-    seen, done = torch.from_numpy(envs.reset(seed=1)[0]).float(), torch.zeros(n_envs)
+    current_obs, done = torch.from_numpy(envs.reset(seed=1)[0]).float(), torch.zeros(n_envs)
     for _ in range(iterations):
         for t in range(n_steps):
-            obs[t], dones[t] = seen, done
+            obs[t], dones[t] = current_obs, done
             with torch.no_grad():
-                logits, values[t] = nets(seen)
+                logits, values[t] = nets(current_obs)
                 policy = Categorical(logits=logits)
                 action = policy.sample()
                 actions[t], log_probs[t] = action, policy.log_prob(action)
             raw, reward, terminated, truncated, _ = envs.step(action.numpy())
             rewards[t] = torch.from_numpy(reward)
-            seen, done = torch.from_numpy(raw).float(), torch.from_numpy(np.logical_or(terminated, truncated)).float()
+            current_obs = torch.from_numpy(raw).float()
+            done = torch.from_numpy(np.logical_or(terminated, truncated)).float()
         with torch.no_grad():
             advantages, ahead = torch.zeros_like(rewards), torch.zeros(n_envs)
-            following, live = nets(seen)[1], 1 - done
+            following, live = nets(current_obs)[1], 1 - done
             for t in reversed(range(n_steps)):
                 ahead = rewards[t] + 0.99 * following * live - values[t] + 0.99 * 0.95 * live * ahead
                 advantages[t], following, live = ahead, values[t], 1 - dones[t]
@@ -239,12 +249,12 @@ def _cleanrl_update(
     nets: nn.Module, optimizer: torch.optim.Optimizer, obs: Tensor, action: Tensor, old: Tensor, advantage: Tensor,
     value: Tensor,
 ) -> None:  # fmt: skip
-    logits, judged = nets(obs)
+    logits, new_value = nets(obs)
     policy = Categorical(logits=logits)
     ratio = (policy.log_prob(action) - old).exp()
     weight = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     loss = torch.max(-weight * ratio, -weight * ratio.clamp(0.8, 1.2)).mean()
-    loss = loss + 0.5 * 0.5 * (judged - advantage - value).square().mean()
+    loss = loss + 0.5 * 0.5 * (new_value - advantage - value).square().mean()
     optimizer.zero_grad()
     (loss - 0.0 * policy.entropy().mean()).backward()
     nn.utils.clip_grad_norm_(nets.parameters(), 0.5)

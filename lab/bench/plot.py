@@ -1,4 +1,4 @@
-"""Env steps per second on a logarithmic axis, as hand-written SVG, a line for each environment: for lab.bench.envs."""
+"""Draws the SVG of lab.bench.envs: env steps per second on a logarithmic axis, a row for each environment."""
 
 import math
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from xml.sax.saxutils import escape
 
 from stride.utils.curve import svg_card
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 230, 90, 56, 44  # room for names, and for what stands on the right
-LINE = 26  # of an environment among many
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 230, 90, 56, 44  # pixels; left for names, right for ratios
+ROW_HEIGHT = 26  # pixels of an environment
 COLOURS = """
   .ours { fill: #bf3989 } .peer { fill: #54aeff } .gap { stroke: #d0d7de } .ratio { font-weight: 600; fill: #1f2328 }
   @media (prefers-color-scheme: dark) {
@@ -17,18 +17,18 @@ COLOURS = """
 
 
 def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[str, str], peer: str) -> str:
-    """A line for each environment of {name: steps per second}: from `peer` to the second of `ours`, and how many times.
+    """Return the SVG of environment -> {contender: env steps per second}.
 
-    The first of `ours` is drawn too, paler.
+    A row is a line from the rate of `peer` to that of ours[1], with their ratio; ours[0] is a paler dot.
     """
     shown = {name: row for name, row in rows.items() if {*ours, peer} <= row.keys()}
     rates = [row[name] for row in shown.values() for name in (*ours, peer)]
     low, high = math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates)))
-    height = TOP + 30 + LINE * len(shown) + BOTTOM
+    height = TOP + 30 + ROW_HEIGHT * len(shown) + BOTTOM
     body, y = [*_axis(low, high, height), *_legend(ours, peer)], TOP + 30
     for name, row in shown.items():
         slow, fast, other = (_x(math.log10(row[key]), low, high) for key in (peer, ours[1], ours[0]))
-        middle = y + LINE / 2
+        middle = y + ROW_HEIGHT / 2
         body += [
             f'<text x="{LEFT - 12}" y="{middle + 4}" text-anchor="end">{escape(name)}</text>',
             f'<line class="gap" x1="{slow:.1f}" x2="{fast:.1f}" y1="{middle}" y2="{middle}" stroke-width="4"/>',
@@ -38,7 +38,7 @@ def dots_svg(title: str, rows: Mapping[str, Mapping[str, float]], ours: tuple[st
             f'<text class="ratio" x="{WIDTH - 20}" y="{middle + 4}" text-anchor="end">'
             f"{row[ours[1]] / row[peer]:,.0f}x</text>",
         ]
-        y += LINE
+        y += ROW_HEIGHT
     return svg_card(title, WIDTH, height, 16, body, COLOURS)
 
 
@@ -52,7 +52,7 @@ def _legend(ours: tuple[str, str], peer: str) -> list[str]:
 
 
 def short(rate: float) -> str:
-    """Three digits of it, with k or M."""
+    """Return a rate with three digits: "12.3 k", "1.23 M"."""
     for unit, size in ((" M", 1e6), (" k", 1e3), ("", 1.0)):
         if rate >= size:
             return (f"{rate / size:,.0f}" if rate >= 100 * size else f"{rate / size:.3g}") + unit

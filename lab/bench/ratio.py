@@ -1,4 +1,4 @@
-"""How many times one thing is another, measured in turns: the median with its interval. No torch."""
+"""Ratios of figures that were measured in turns: the median with its interval. All benchmarks use it. No torch."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from stride.utils.statistics import interval
 
-FEWEST_TURNS = 7  # of a ratio that is published
+MIN_TURNS = 7  # for a ratio that is published
 
 
 class Ratio(NamedTuple):
@@ -20,11 +20,11 @@ class Ratio(NamedTuple):
     turns: int
 
     def __str__(self) -> str:
-        few = "" if self.turns >= FEWEST_TURNS else f", {self.turns} turn(s) only"
+        few = "" if self.turns >= MIN_TURNS else f", {self.turns} turn(s) only"
         return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f}{few})"
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """How many times theirs ours is, turn by turn."""
+    """Return ours / theirs, where both have a value for each turn."""
     ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
     return Ratio(statistics.median(ratios), *interval(ratios, np.median), len(ratios))

@@ -1,10 +1,10 @@
-"""What not losing a run costs: the share of it that goes into checkpoints, and into looking for what is no number.
+"""What does reliability cost? Times checkpoints, and the guard that looks for values that are not finite.
 
     python -m lab.bench.reliability checkpoints CartPole-v1:ppo --seconds 60    a whole training, saving timed
     python -m lab.bench.reliability guard --seconds 10                          iterations with and without it
 
-Everything is as shipped but for the end: trainings are stopped by Ctrl-C after so many seconds. What is compared is
-taken in turns in one process; medians. A figure of a shared machine is worth its ratio only.
+Everything is as shipped, but trainings are stopped by Ctrl-C after some seconds. Iterations with and without the guard
+alternate in one process; figures are medians. On a shared machine only ratios mean something.
 """
 
 import os
@@ -30,7 +30,7 @@ from stride.trainer_callbacks.checkpoint import Checkpoint
 from stride.utils import entry
 from stride.utils.provenance import git_hash
 
-ENDLESS = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
+UNTIL_STOPPED = ("max_timesteps=1e9", "early_stop_on_eval_threshold=false", "-q")
 TITLES = {"checkpoints": "What checkpoints cost", "guard": "What the numbers guard costs"}
 GUARDED = {
     "PPO, fused, 8 x 128": ("CartPole-v1:ppo", "n_steps=128", "n_epochs=4", "batch_size=0.25"),
@@ -50,27 +50,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("variants", nargs="*", metavar="ENV:VARIANT or key=value", help="to train, and with what")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of each training, or guarded agent")
     parser.add_argument("--record", action="store_true", help="write the figures into docs/reliability.md")
-    asked = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
     print(machine(1), flush=True)
     lines = []
-    keys = tuple(word for word in asked.variants if "=" in word)
+    keys = tuple(word for word in args.variants if "=" in word)
     with temporary_runs():
-        if asked.what == "guard":
-            for title, words in GUARDED.items():
-                lines.append(guarded(title, (*words, *keys), asked.seconds))
+        if args.what == "guard":
+            for title, arguments in GUARDED.items():
+                lines.append(guarded(title, (*arguments, *keys), args.seconds))
                 print(lines[-1], flush=True)
-        for variant in (word for word in asked.variants if "=" not in word):
-            words = (variant, *keys)
-            lines.append(share(words, asked.seconds))
+        for variant in (word for word in args.variants if "=" not in word):
+            arguments = (variant, *keys)
+            lines.append(share(arguments, args.seconds))
             print(lines[-1], flush=True)
-    if asked.record:
-        record(asked.what, TITLES[asked.what], lines, git_hash())
+    if args.record:
+        record(args.what, TITLES[args.what], lines, git_hash())
     return 0
 
 
-def share(words: tuple[str, ...], seconds: float) -> str:
-    """How much of a training that is stopped after so long goes into its checkpoints, whatever they do."""
+def share(arguments: tuple[str, ...], seconds: float) -> str:
+    """Train for so many seconds; return a line with the share of the time that all calls of Checkpoint take."""
     places: dict[str, list[Place]] = {
         "ticks": [(Agent, "training_step")],
         "all": [(Checkpoint, "on_train_batch_end"), (Checkpoint, "on_train_end")],
@@ -78,22 +78,22 @@ def share(words: tuple[str, ...], seconds: float) -> str:
     }
     with timed(places) as spans:
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
-        code = train.train(parse_arguments([*words, *ENDLESS]))
+        code = train.train(parse_arguments([*arguments, *UNTIL_STOPPED]))
     assert code == 128 + signal.SIGINT
     run = RunDir.find("@last")
     lasted, steps = spans["ticks"][-1].ended - spans["ticks"][0].began, run.facts()["outcome"]["env_steps"]
     size = max(path.stat().st_size for path in run.checkpoints.glob("*=*.ckpt"))
     spent, saves = sum(span.seconds for span in spans["all"]), [span.seconds for span in spans["saves"]]
-    each = (
+    each_save = (
         f"{size / 1024:.0f} KiB, {1e3 * statistics.median(saves):.1f} ms each: {100 * spent / lasted:.2f} % of the time"
     )
-    return f"{' '.join(words)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of {each}"
+    return f"{' '.join(arguments)}: {lasted:.1f} s, {steps:,} env steps, {len(saves)} checkpoints of {each_save}"
 
 
-def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
-    """Iterations with and without the guard in turn; the median of what a pair differs by, of the median without."""
-    env_id, variant = words[0].split(":")
-    config = load_config(env_id, variant, ["max_timesteps=1e9", *words[1:]])
+def guarded(title: str, arguments: tuple[str, ...], seconds: float) -> str:
+    """Time iterations with and without the guard in turn; return a line with the median difference of a pair."""
+    env_id, variant = arguments[0].split(":")
+    config = load_config(env_id, variant, ["max_timesteps=1e9", *arguments[1:]])
     agent = build_agent(config, make_envs(config, config.n_envs))
     optimizer = agent.configure_optimizers()
     setattr(agent, "optimizers", lambda use_pl_optimizer=False: optimizer)  # noqa: B010
@@ -105,17 +105,17 @@ def guarded(title: str, words: tuple[str, ...], seconds: float) -> str:
         return time.perf_counter() - began
 
     end = time.monotonic() + seconds
-    plain, more, turn = list[float](), list[float](), 0
+    without, differences, turn = list[float](), list[float](), 0
     while time.monotonic() < end:
         order = (True, False) if turn % 2 else (False, True)
-        found = {guard: iteration(guard) for guard in order}
+        seconds_with = {guard: iteration(guard) for guard in order}
         turn += 1
-        if turn > 5:  # before, kernels are loaded and moments made
-            plain.append(found[False])
-            more.append(found[True] - found[False])
+        if turn > 5:  # the first turns load kernels and make the optimizer's moments
+            without.append(seconds_with[False])
+            differences.append(seconds_with[True] - seconds_with[False])
     agent.collector.envs.close()
-    usual, extra = statistics.median(plain), statistics.median(more)
-    part = f"{100 * extra / usual:.2f} % ({len(plain):,} pairs)"
+    usual, extra = statistics.median(without), statistics.median(differences)
+    part = f"{100 * extra / usual:.2f} % ({len(without):,} pairs)"
     return f"{title}: {1e6 * usual:,.0f} us an iteration, the guard {1e6 * extra:+,.1f} us: {part}"
 
 

@@ -1,6 +1,6 @@
-"""Trainings beside other libraries: records in docs/benchmarks, and the Markdown table made of them. No torch.
+"""Reads the records of lab.bench.beside in docs/benchmarks and makes a Markdown table of them. No torch.
 
-`python -m lab.bench.beside` writes a file for each instruction set; each row in it names its own machine and commit.
+There is a file for each instruction set; each row in it names its own machine and commit.
 """
 
 import json
@@ -12,18 +12,18 @@ from lab.bench.ratio import Ratio
 from stride.utils.places import PROJECT
 
 FOLDER = PROJECT / "docs" / "benchmarks"
-FILES = ("beside-avx-512.json", "beside-avx2.json", "beside-avx2-forced.json")  # the first is shown where one is
+FILES = ("beside-avx-512.json", "beside-avx2.json", "beside-avx2-forced.json")  # the first that exists is shown
 HEAD = (
     "work", "Stride: whole call (fit)", "best peer", "ratio: whole call", "ratio: fit", "goal",
     "wall (CPU) s: Stride", "peer", "others", "of the registers' limit",
 )  # fmt: skip
 LABELS = {"purejaxrl style": "PureJaxRL's way", "sbx": "SBX", "sb3": "SB3", "cleanrl style": "CleanRL's way"}
-MS = "ms an update"  # a unit: of the updates alone; other units are rates
+MS = "ms an update"  # a unit: time of the updates alone; other units are rates
 Record = dict[str, Any]
 
 
 def file_of(instruction_set: str) -> Path:
-    """FOLDER/beside-avx2-forced.json of "AVX2 forced"."""
+    """Return the file of an instruction set: FOLDER/beside-avx2-forced.json for "AVX2 forced"."""
     return FOLDER / f"beside-{instruction_set.lower().replace(' ', '-')}.json"
 
 
@@ -32,7 +32,7 @@ def files(folder: Path = FOLDER) -> list[Path]:
 
 
 def rows_of(algorithm: str, folder: Path = FOLDER) -> dict[str, Record]:
-    """The trainings of an algorithm, from every file."""
+    """Return the rows of an algorithm ("ppo") in all files, under "FILE ROW"."""
     rows = {}
     for file in files(folder):
         for name, record in read(file).items():
@@ -47,26 +47,26 @@ def read(file: Path) -> dict[str, Record]:
 
 
 def best_of(record: Record) -> str:
-    """The fastest peer by the median of its turns, "" where none is installed."""
+    """Return the fastest peer by the median of its turns; "" if none was installed."""
     peers = record["ratios"]
     return max(peers, key=lambda name: record["contenders"][name][record["clock"]]["median"], default="")
 
 
 def summary(record: Record) -> str:
-    """One training in a few words: its rate, and how many times the best peer's that is."""
+    """Return a row in a few words: Stride's rate, and its ratio to that of the best peer."""
     clock, best = record["clock"], best_of(record)
     mine = rate(record["contenders"][record["ours"]][clock]["median"], record)
     return f"{mine}, {Ratio(**record['ratios'][best][clock])} times {label(best)}" if best else mine
 
 
 def label(name: str) -> str:
-    """SB3, 2 thread(s) of "sb3, 2 thread(s)"."""
+    """Return a contender's name for people: "SB3, 2 thread(s)" for "sb3, 2 thread(s)"."""
     first, comma, rest = name.partition(",")
     return LABELS.get(first, first) + comma + rest
 
 
 def markdown(rows: Mapping[str, Record]) -> str:
-    """A table for each machine, instruction set, number of threads and commit, under a line that names them."""
+    """Return a table for each machine, instruction set, number of threads and commit, below a line that names them."""
     groups: dict[str, list[Record]] = {}
     for record in rows.values():
         groups.setdefault(place_of(record), []).append(record)
@@ -75,7 +75,7 @@ def markdown(rows: Mapping[str, Record]) -> str:
 
 
 def place_of(record: Record) -> str:
-    """What a row was measured on: processor, cores, instruction set, threads, commit, turns, limit."""
+    """Return what a row was measured on: processor, cores, instruction set, threads, commit, date, turns, limit."""
     machine = record["machine"].partition("\n")[0]
     commit, changes, _ = record["commit"].partition("+")
     limits = []
@@ -84,8 +84,8 @@ def place_of(record: Record) -> str:
         limits.append(
             f"{limit['registers'] / 1e9:,.0f} on {limit['threads']} thread(s), our products {share:.0%} of it"
         )
-    words = f"{machine}, commit {commit[:8]}{changes and ' with changes'}, {record['date']}, {record['turns']} turns"
-    return f"{words}. Registers multiply and add at so many GFLOP/s: {'; '.join(limits)}"
+    place = f"{machine}, commit {commit[:8]}{changes and ' with changes'}, {record['date']}, {record['turns']} turns"
+    return f"{place}. Registers multiply and add at so many GFLOP/s: {'; '.join(limits)}"
 
 
 def _table(group: Iterable[Record]) -> str:
@@ -94,7 +94,7 @@ def _table(group: Iterable[Record]) -> str:
 
 
 def cells(record: Record) -> tuple[str, ...]:
-    """A line of the table; a stepping has no fit of its own."""
+    """Return a row of the table, a cell for each column of HEAD; stepping without training has no "fit"."""
     clock, contenders, best = record["clock"], record["contenders"], best_of(record)
     rates = {name: rate(figures[clock]["median"], record) for name, figures in contenders.items()}
     mine = contenders[record["ours"]]
@@ -113,7 +113,7 @@ def cells(record: Record) -> tuple[str, ...]:
 
 
 def rate(value: float, record: Record) -> str:
-    """Rates per second; of updates that are timed alone, milliseconds of one."""
+    """Return a rate with its unit; for the unit MS, `value` updates per second as milliseconds an update."""
     if record["unit"] == MS:
         return f"{1e3 / value:,.1f} ms"
     return f"{value:,.0f} {record['unit']}" if value >= 100 else f"{value:.3g} {record['unit']}"
@@ -124,7 +124,7 @@ def seconds(figures: Mapping[str, Any]) -> str:
 
 
 def goal(record: Record) -> str:
-    """The goal, and whether the figure that it speaks of reaches it."""
+    """Return the row's goal, and whether it is reached: "3x SB3: reached"."""
     wanted, against = record["goal"], record["against"] or best_of(record)
     if record["unit"] == MS:
         value = 1e3 / record["contenders"][record["ours"]][record["clock"]]["median"]

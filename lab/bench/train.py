@@ -1,4 +1,4 @@
-"""Whole trainings side by side in one run, taken in turns: ours by each engine, and the peers that are installed.
+"""Times whole trainings in turns: Stride's by each engine, and those of the peers that are installed.
 
     python -m lab.bench.train                           PPO on CartPole with 8, 256 and 2048 worlds
     python -m lab.bench.train ppo pufferlib --json FILE and PufferLib's setting: 4096 worlds, one pass, one small net
@@ -7,11 +7,11 @@
     python -m lab.bench.train --n-envs 1,64,512 --widths 16,64,256 --without eager,sb,style    how the cost grows
     python -m lab.bench.train dreamer --threads 1       Dreamer on CartPole in three sizes: ms of an update by engine
 
-Each contender has a process of its own. Ours are whole calls of stride.train, with every callback and the closing
-checkpoint; fit is the training in it, without building and loading. Peers are their bare loops on the same work, made
-and compiled before: Stable-Baselines3, SBX and PureJaxRL's way where they are installed, CleanRL's way always (CleanRL
-itself wants a Python before 3.11). Figures are medians of turns, ratios have an interval; on a shared machine only
-ratios mean something. The limit is what registers multiply and add (limit.py), measured in the same run.
+Each contender has its own process. Stride's are whole calls of stride.train, with every callback and the closing
+checkpoint; "fit" is the training in it, without building and loading. Peers are bare loops on the same work, made and
+compiled before: Stable-Baselines3, SBX and PureJaxRL's way if they are installed, CleanRL's way always (CleanRL itself
+needs a Python before 3.11). Figures are medians of turns, ratios have an interval; on a shared machine only ratios mean
+something. The limit is how fast registers multiply and add (limit.py), measured in the same run.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from lab.bench.cases import Case
 from lab.bench.limit import limit_of
 from lab.bench.measure import OURS, Figures, Place, Span, lasting, machine, trained
 from lab.bench.measure import timed as calls_timed
-from lab.bench.ratio import FEWEST_TURNS, Ratio
+from lab.bench.ratio import MIN_TURNS, Ratio
 from lab.bench.turns import Length, in_turns, ratios_of
 from stride.agents.base import Agent
 from stride.agents.engines.fused_cpu.bind import Bound
@@ -41,6 +41,7 @@ from stride.utils.durable_file import write_json
 from stride.utils.provenance import git_hash
 from stride.utils.user_error import UserError, nearest
 
+# name -> functions whose calls are timed; those of ROLLOUT are called inside those of OUTER
 Places = dict[str, tuple[Place, ...]]
 OUTER: Places = {"engine": ((FusedPlay, "collect"), (RolloutLearn, "learn")), "tick": ((Agent, "training_step"),)}
 ROLLOUT: Places = {"play": ((CompiledWorlds, "play_on"),), "learn": ((Bound, "learn"),)}
@@ -54,35 +55,35 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--widths", default="64", metavar="N[,N...]", help="of two layers, one table each, for ppo")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads, for all")
     parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="length of a timed training of ppo")
-    parser.add_argument("--repeats", type=int, default=FEWEST_TURNS, metavar="N", help="turns")
+    parser.add_argument("--repeats", type=int, default=MIN_TURNS, metavar="N", help="turns")
     parser.add_argument("--without", default="", metavar="WORD[,WORD]", help="leave out who has it in the name: sb3")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    asked = parser.parse_args(argv)
-    asked.work = asked.work or ["ppo"]
-    if wrong := [word for word in asked.work if word not in CASES]:
-        raise UserError(f"no work is called {wrong[0]!r}{nearest(wrong[0], CASES)}; there are {', '.join(CASES)}")
-    torch.set_num_threads(asked.threads)
-    figures: Figures = {"machine": machine(asked.threads, *peers.PACKAGES), "commit": git_hash(), "tables": {}}
+    args = parser.parse_args(argv)
+    args.work = args.work or ["ppo"]
+    if unknown := [word for word in args.work if word not in CASES]:
+        raise UserError(f"no work is called {unknown[0]!r}{nearest(unknown[0], CASES)}; there are {', '.join(CASES)}")
+    torch.set_num_threads(args.threads)
+    figures: Figures = {"machine": machine(args.threads, *peers.PACKAGES), "commit": git_hash(), "tables": {}}
     print(figures["machine"], flush=True)
     if missing := peers.missing():
         print(missing, flush=True)
-    limits = [limit_of(count) for count in sorted({1, asked.threads})]
+    limits = [limit_of(count) for count in sorted({1, args.threads})]
     figures["limits"] = [limit._asdict() for limit in limits]
     print("\n".join(f"limit: {limit}" for limit in limits), flush=True)
-    for word in asked.work:
-        for case in CASES[word](asked):
-            figures["tables"][case.title] = table = timed(case, asked)
+    for word in args.work:
+        for case in CASES[word](args):
+            figures["tables"][case.title] = table = timed(case, args)
             print("\n".join(lines_of(case, table, limits[-1].registers)), flush=True)
-    if asked.json:
-        write_json(asked.json, figures)
+    if args.json:
+        write_json(args.json, figures)
     return 0
 
 
-def ppo_cases(asked: argparse.Namespace) -> Iterator[Case]:
-    for env_id in asked.env.split(","):
-        for n_envs in map(int, asked.n_envs.split(",")):
-            config = cases.ppo_setting(env_id, n_envs, asked.threads)
-            for width in map(int, asked.widths.split(",")):
+def ppo_cases(args: argparse.Namespace) -> Iterator[Case]:
+    for env_id in args.env.split(","):
+        for n_envs in map(int, args.n_envs.split(",")):
+            config = cases.ppo_setting(env_id, n_envs, args.threads)
+            for width in map(int, args.widths.split(",")):
                 yield cases.ppo_case(replace(config, hidden_dims=(width, width)))
 
 
@@ -97,16 +98,16 @@ CASES: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
 }
 
 
-def timed(case: Case, asked: argparse.Namespace) -> Figures:
-    """What everybody took, how many times a peer's rate ours is, and where the time of our engines goes."""
-    first, left_out = next(iter(case.contenders)), [word for word in asked.without.split(",") if word]
+def timed(case: Case, args: argparse.Namespace) -> Figures:
+    """Time a case: figures of all contenders, ratios of Stride's rates to the peers', and parts of Stride's time."""
+    first, left_out = next(iter(case.contenders)), [word for word in args.without.split(",") if word]
     names = [name for name in case.contenders if name == first or not any(word in name for word in left_out)]
     contenders = {name: case.contenders[name] for name in names}
-    length = Length(case.warm, case.iterations, asked.seconds)
-    table = in_turns(contenders, case.config.iteration_steps, length, asked.threads, asked.repeats)
-    mine = [name for name in names if is_ours(name)]
-    theirs = [name for name in names if not is_ours(name)]
-    ratios = {name: {peer: ratios_of(table, name, peer) for peer in theirs} for name in mine}
+    length = Length(case.warm, case.iterations, args.seconds)
+    table = in_turns(contenders, case.config.iteration_steps, length, args.threads, args.repeats)
+    our_names = [name for name in names if is_ours(name)]
+    peer_names = [name for name in names if not is_ours(name)]
+    ratios = {name: {peer: ratios_of(table, name, peer) for peer in peer_names} for name in our_names}
     engines = {}
     for engine in OURS:
         if engine in names:
@@ -120,6 +121,7 @@ def is_ours(name: str) -> bool:
 
 
 def watched(config: Config, count: int) -> Figures:
+    """Train `count` iterations and return where the time goes: shares of phases, updates, ms of an update."""
     agent, seconds = trained(lasting(config, count))
     shares = {part: spent / seconds for part, spent in agent.seconds.items() if spent}
     updates = agent.progress["updates"]
@@ -133,9 +135,9 @@ def watched(config: Config, count: int) -> Figures:
 
 
 def iterations(config: PPOConfig, count: int) -> dict[str, float]:
-    """Microseconds of an iteration of PPO on the fused engine by where they go, from its begin to that of the next.
+    """Return the microseconds of the parts of one PPO iteration on the fused engine, until the next one begins.
 
-    Each call is timed from outside; medians leave out the iterations that evaluate, save or write.
+    Each call is timed from outside. Medians leave out the few iterations that evaluate, save or write.
     """
     with calls_timed(ROLLOUT | OUTER) as spans:
         trained(lasting(config, count))
@@ -148,14 +150,14 @@ def iterations(config: PPOConfig, count: int) -> dict[str, float]:
 
 
 def _of_an_iteration(spans: Sequence[Span], count: int) -> float:
-    """Seconds of an iteration, in which the call is made once or a few times."""
+    """Return the median seconds that an iteration spends in these calls, of which it makes one or a few."""
     per = max(1, round(len(spans) / count))
     seconds = [span.seconds for span in spans]
     return statistics.median(sum(seconds[i : i + per]) for i in range(0, len(seconds) - per + 1, per))
 
 
 def lines_of(case: Case, table: Figures, limit: float) -> Iterator[str]:
-    """Rates, how many times theirs ours are, how near to the limit the first is and where its time goes."""
+    """Yield the lines to print of a case: rates, ratios, and for each engine its parts and its share of the limit."""
     contenders = table["contenders"]
     yield f"\n{case.title}"
     for name, figures in contenders.items():

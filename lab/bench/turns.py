@@ -1,7 +1,7 @@
-"""Trainings in turns, each contender in a process of its own: seconds of the whole call, of the fit, of the processor.
+"""Times trainings in turns, each contender in its own process: the whole call, the training in it, the processor.
 
-A contender is warm before anything counts: its programs are compiled, its objects made. Then each turn runs all of
-them, every second turn in the reverse order.
+A contender is a library or an engine that does the same training. First each one trains untimed, so that its programs
+are compiled and its objects made. Then each turn runs all of them, every second turn in the reverse order.
 """
 
 import os
@@ -19,9 +19,9 @@ from lab.bench.measure import Figures, median_of
 from lab.bench.peers import Inside, Ready
 from lab.bench.ratio import ratio_of
 
-Prepare = Callable[[int], Ready]  # a training of so many iterations
-LONG_ENOUGH = 0.7  # of the seconds that a training is to last
-_contenders: dict[str, Prepare] = {}  # of this process
+Prepare = Callable[[int], Ready]  # number of iterations -> a training that is ready to start
+MIN_LENGTH = 0.7  # a timed training may last from 0.7 times the seconds asked for to 1 / 0.7 times
+_contenders: dict[str, Prepare] = {}  # in a contender's process: its name -> what prepares its trainings
 
 
 class Spent(NamedTuple):
@@ -29,24 +29,24 @@ class Spent(NamedTuple):
 
     wall: float  # the whole call
     cpu: float
-    fit: float  # as peers count: learn() alone
-    updates: int  # 0 of a peer, which is not asked
-    learning: float
+    fit: float  # the training alone, comparable to learn() of a peer
+    updates: int  # a number, not seconds; 0 for a peer, whose updates are not counted
+    learning: float  # of the updates
 
 
 class Length(NamedTuple):
-    """How long a timed training is."""
+    """How long trainings are."""
 
-    warm: int  # iterations before anything is counted
-    iterations: int = 0  # 0: as many as last `seconds`
+    warm: int  # iterations of the first, untimed training
+    iterations: int = 0  # of a timed training; 0: as many as last `seconds`
     seconds: float = 0.0
 
 
-Run = Callable[[int], Spent]
+Run = Callable[[int], Spent]  # trains for so many iterations
 
 
 def begin(name: str, prepare: Prepare, threads: int) -> None:
-    """The first call in a contender's process; it gets as many cores as threads, for some libraries take all cores."""
+    """Prepare a contender's process; it gets as many cores as threads, because some libraries use all they see."""
     if parent_process() is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     torch.set_num_threads(threads)
@@ -54,6 +54,7 @@ def begin(name: str, prepare: Prepare, threads: int) -> None:
 
 
 def spent(name: str, iterations: int) -> Spent:
+    """Run one timed training in a contender's process."""
     ready = _contenders[name](iterations)
     wall, cpu = time.perf_counter(), time.process_time()
     result = ready.run()
@@ -66,7 +67,7 @@ def spent(name: str, iterations: int) -> Spent:
 def in_turns(
     contenders: Mapping[str, Prepare], steps: int, length: Length, threads: int, turns: int
 ) -> dict[str, Figures]:
-    """What each contender took; `steps`: env steps of an iteration."""
+    """Return each contender's figures (`figures_of`) over so many turns; `steps`: env steps of an iteration."""
     with ExitStack() as stack:
         runs: dict[str, Run] = {}
         for name, prepare in contenders.items():
@@ -88,19 +89,22 @@ def _waited_for(pool: ProcessPoolExecutor, name: str, iterations: int) -> Spent:
 
 
 def warmed(run: Run, length: Length) -> int:
-    """Train until everything is compiled; returns the iterations of a timed training."""
+    """Train until everything is compiled; return how many iterations a timed training needs to last as asked."""
     run(length.warm)
     count = length.iterations or length.warm
     for _ in range(0 if length.iterations else 4):
         wall = run(count).wall
-        if (count == 1 and wall > length.seconds) or LONG_ENOUGH < wall / length.seconds < 1 / LONG_ENOUGH:
+        if (count == 1 and wall > length.seconds) or MIN_LENGTH < wall / length.seconds < 1 / MIN_LENGTH:
             break
         count = max(1, round(count * length.seconds / wall))
     return count
 
 
 def figures_of(results: Sequence[Spent], env_steps: int) -> Figures:
-    """Env steps per second by three clocks, with the seconds themselves."""
+    """Return env steps per second and seconds by three clocks: "whole", "fit", "cpu" and "whole_seconds" etc.
+
+    Each is {"median": .., "all": [one for each turn]}; also "update_ms" if updates were counted.
+    """
     clocks = {"whole": "wall", "fit": "fit", "cpu": "cpu"}
     rates = {
         name: median_of([env_steps / getattr(spent, clock) for spent in results]) for name, clock in clocks.items()
@@ -120,7 +124,7 @@ def figures_of(results: Sequence[Spent], env_steps: int) -> Figures:
 
 
 def ratios_of(table: Mapping[str, Figures], ours: str, peer: str) -> Figures:
-    """How many times the peer's rate ours is, by each clock."""
+    """Return ours / peer of the rates by each clock: {"whole": {"median", "low", "high", "turns"}, ..}."""
     return {
         clock: ratio_of(table[ours][clock]["all"], table[peer][clock]["all"])._asdict()
         for clock in ("whole", "fit", "cpu")

@@ -1,6 +1,7 @@
-"""Aggregates over the tasks of a family (Agarwal et al., "Deep RL at the edge of the statistical precipice", 2021).
+"""Sums up scores over seeds and tasks, for docs/results.md: intervals, interquartile means, profiles.
 
-Scores are normalised: 0 is the mean return of random actions, 1 the public reference. NumPy only.
+After Agarwal et al., "Deep RL at the edge of the statistical precipice", 2021. A normalised score is 0 for the mean
+return of random actions and 1 for the public reference. NumPy only.
 """
 
 import math
@@ -14,19 +15,21 @@ from numpy.typing import ArrayLike
 from stride.utils.curve import Point
 from stride.utils.statistics import chance_of_more, iqm
 
-NORMAL_95 = 1.959963984540054
-RESAMPLES = 2000
-Scores = Sequence[Sequence[float]]  # of each task, the normalised scores of its seeds
+NORMAL_95 = 1.959963984540054  # standard deviations on each side that contain 95 % of a normal distribution
+RESAMPLES = 2000  # of the bootstrap
+Scores = Sequence[Sequence[float]]  # for each task, the scores of its seeds
 
 
 class Aggregate(NamedTuple):
+    """A value with its 95 % interval."""
+
     value: float
     low: float
     high: float
 
 
 def wilson(successes: int, count: int) -> tuple[float, float]:
-    """Wilson's interval (95 %) of a share."""
+    """Return Wilson's 95 % interval (low, high) of the fraction `successes` / `count`."""
     share, z = successes / count, NORMAL_95
     middle = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
@@ -34,11 +37,12 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def normalised(values: Sequence[float], random: float, reference: float) -> list[float]:
+    """Return scores on the scale where `random` is 0 and `reference` is 1."""
     return [(value - random) / (reference - random) for value in values]
 
 
 def pooled_iqm(scores: Scores) -> Aggregate:
-    """IQM over the seeds of all tasks together; the interval resamples the seeds of each task."""
+    """Return the IQM over the seeds of all tasks together; the bootstrap resamples the seeds within each task."""
     generator = np.random.default_rng(0)
     tasks = [np.asarray(task, np.float64) for task in scores]
     values = []
@@ -50,23 +54,23 @@ def pooled_iqm(scores: Scores) -> Aggregate:
 
 
 def profile(scores: Scores, thresholds: Sequence[float]) -> list[Point]:
-    """Performance profile: at each threshold the mean over tasks of the share of seeds above it."""
+    """Return the performance profile: at each threshold, the mean over tasks of the fraction of seeds above it."""
     return [Point(x, float(np.mean([np.mean(np.asarray(task) > x) for task in scores]))) for x in thresholds]
 
 
 def improvement(ours: Scores, theirs: Scores) -> float:
-    """Probability that a seed of ours is above one of theirs, mean over the tasks that both have."""
+    """Return the probability that a seed of ours is above one of theirs: the mean over the same tasks."""
     return float(np.mean([chance_of_more(mine, other) for mine, other in zip(ours, theirs, strict=True)]))
 
 
 def area(curve: ArrayLike) -> float:
-    """Mean height of a curve of (env steps, return)."""
+    """Return the mean height of a curve [[env steps, return], ..], weighted by env steps."""
     x, y = np.asarray(curve, np.float64).T
     return float(np.trapezoid(y, x) / (x[-1] - x[0])) if len(x) > 1 else float(y[0])
 
 
 def held_from(curve: Sequence[tuple[float, float]], goal: float) -> float | None:
-    """Env steps of the first evaluation that reaches the goal, if the next one does, too; None where there is none."""
+    """Return the env steps of the first evaluation at the goal that the next one confirms; None if there is none."""
     for (step, value), (_, following) in pairwise(curve):
         if value >= goal and following >= goal:
             return step

@@ -1,4 +1,4 @@
-"""Measures the shipped variants by the rules of lab/evidence/rows.py, and writes docs/results.md from the records.
+"""Trains the shipped variants by the rules of lab/evidence/rows.py, and writes docs/results.md from the records.
 
     python -m lab.evidence campaign --hours 2.5             the next due runs, by value and price
     python -m lab.evidence campaign --only P1 P2 --dry-run  what is due there and what it costs; nothing is trained
@@ -6,8 +6,8 @@
     python -m lab.evidence check                            the first tenth of each cheap row (make evidence-check)
     python -m lab.evidence page                             docs/results.md, its pictures and config/bands.json
 
-A campaign may be killed at any time: the same command goes on, also in the middle of a training. Evidence is of
-learning, not of speed, so --processes trains several runs side by side, each with one thread.
+A campaign may be killed at any time: the same command continues it, also in the middle of a training. Evidence is about
+learning, not about speed, so --processes may train several runs side by side, each with one thread.
 """
 
 import argparse
@@ -33,14 +33,14 @@ from stride.utils.provenance import PROJECT
 from stride.utils.typography import duration
 from stride.utils.user_error import UserError
 
-KINDS = ("campaign", "check", "page")
-RECORDS = ("docs", "evidence")  # folders whose changes change no training
-BATCH = 5  # seeds of a row that are worth an interval; more of them come after all rows have these
-LOOK = 0.1  # seconds between two looks at the processes
+ACTIONS = ("campaign", "check", "page")
+RECORD_FOLDERS = ("docs", "evidence")  # changes in them change no training
+SEEDS_PER_BATCH = 5  # enough for an interval; a row gets more only after every row has so many
+POLL_PERIOD = 0.1  # seconds after which the processes are looked at again
 
 
 class Process(Protocol):
-    """A run that was started."""
+    """A started run: the part of subprocess.Popen that is used here."""
 
     def poll(self) -> int | None: ...
     def send_signal(self, number: int) -> None: ...
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("kind", choices=KINDS, help="what to do")
+    parser.add_argument("kind", choices=ACTIONS, help="what to do")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="pieces (P1), names or parts of names")
     parser.add_argument("--hours", type=float, default=2.5, metavar="N", help="stop after so many hours (default 2.5)")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="trainings side by side (default 1)")
@@ -77,6 +77,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def write_page(store: Store) -> int:
+    """Write docs/results.md, its pictures and config/bands.json."""
     page = families.write_results(store)
     shipped_bands.FILE.write_text(bands.text(families.in_order(store)), encoding="utf-8")
     print(f"  {os.path.relpath(page)}; python -m lab.write_docs writes what follows from it")
@@ -84,9 +85,9 @@ def write_page(store: Store) -> int:
 
 
 def check_tree() -> None:
-    """UserError where the code is in no commit: nobody could repeat what is trained now."""
-    words = ["git", "status", "--porcelain", "--", ".", *(f":!{folder}" for folder in RECORDS)]
-    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
+    """Raise UserError if code is not committed: nobody could repeat what is trained now."""
+    command = ["git", "status", "--porcelain", "--", ".", *(f":!{folder}" for folder in RECORD_FOLDERS)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError("the campaign needs a git checkout: a record names its commit")
     if done.stdout.strip():
@@ -95,7 +96,10 @@ def check_tree() -> None:
 
 
 def due_runs(rows: Sequence[Row], store: Store) -> list[Run]:
-    """Piece by piece; in it first BATCH seeds of every row, the cheapest row first, then BATCH more of each."""
+    """Return the due runs in the order in which they are trained.
+
+    Piece by piece; in a piece first SEEDS_PER_BATCH seeds of every row, the cheapest row first, then as many again.
+    """
     runs = {}
     for row in rows:
         try:
@@ -105,24 +109,24 @@ def due_runs(rows: Sequence[Row], store: Store) -> list[Run]:
             continue
         price, seeds = price_of(row, store), store.seeds(row)
         for seed in store.due(row):
-            batch = (seed - seeds.start) // BATCH
+            batch = (seed - seeds.start) // SEEDS_PER_BATCH
             runs[Run(row, seed)] = (piece_order(row.piece), batch, price, row.variant, seed)
     return sorted(runs, key=lambda run: runs[run])
 
 
 def piece_order(piece: str) -> int:
-    """P1, P2, ... and then the pieces without a number."""
+    """Return a sort key: P1, P2, .. by number, then the pieces without a number ("later")."""
     return int(piece[1:]) if piece[1:].isdigit() else sys.maxsize
 
 
 def price_of(row: Row, store: Store) -> float:
-    """Seconds of a core for a run: of recorded runs, else as the table estimates."""
+    """Return the seconds of a core for a run: the median of recorded runs, else the table's estimate."""
     spent = [record["core_seconds"] for record in store.current(row).values() if "core_seconds" in record]
     return float(statistics.median(spent)) if spent else float(row.seconds)
 
 
 def plan(rows: Sequence[Row], store: Store, runs: Sequence[Run]) -> str:
-    """A line for each row with something due, and the price of each piece in core hours."""
+    """Return a line for each row that has due runs, and a last line with the price of each piece in core hours."""
     lines = [f"  {'variant':34} {'piece':6} {'due':>9} {'env steps':>11} {'s a run':>8} {'core h':>7}"]
     hours: dict[str, float] = {}
     for row in rows:
@@ -140,16 +144,22 @@ def plan(rows: Sequence[Row], store: Store, runs: Sequence[Run]) -> str:
 
 
 def start(store: Store, run: Run) -> subprocess.Popen[bytes]:
-    """Computes as the row's first record did, so that one machine can check the whole row."""
-    words = [sys.executable, "-m", "lab.evidence.run", run.row.variant, str(run.seed)]
+    """Start a process that trains a run.
+
+    It computes as the processor of the row's first record did, so that one machine can check the whole row.
+    """
+    command = [sys.executable, "-m", "lab.evidence.run", run.row.variant, str(run.seed)]
     recorded = next(iter(store.current(run.row).values()), None)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(switches(recorded["processor"]) if recorded else {})}
     quiet = subprocess.DEVNULL
-    return subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=quiet, stdout=quiet)
+    return subprocess.Popen(command, cwd=PROJECT, env=environment, stdin=quiet, stdout=quiet)
 
 
 def work(runs: Sequence[Run], store: Store, seconds: float, processes: int, begin: Callable[[Run], Process]) -> int:
-    """Starts due runs until the time is over, then lets the running ones save what they have; 1 where a run failed."""
+    """Train due runs, `processes` at a time, for so many `seconds`; return 1 if a run failed, else 0.
+
+    When the time is over, running trainings are asked to save a checkpoint; this waits for them. `begin` starts a run.
+    """
     waiting, running, failed, done = [*runs], dict[Run, Process](), 0, 0
     began = time.monotonic()
     is_over = False
@@ -171,11 +181,12 @@ def work(runs: Sequence[Run], store: Store, seconds: float, processes: int, begi
             is_over = True
             for process in running.values():
                 process.send_signal(signal.SIGTERM)  # the training saves a checkpoint and goes on another time
-        time.sleep(LOOK)
+        time.sleep(POLL_PERIOD)
     return 1 if failed else 0
 
 
 def outcome(run: Run, store: Store, code: int | None) -> str:
+    """Return in words how a run's process ended; `code`: its exit code."""
     record = store.records(run.row.variant).get(run.seed)
     if code == TAKEN:
         return "another process has it"

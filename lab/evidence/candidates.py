@@ -1,11 +1,12 @@
-"""Which settings are the best over several tasks? Every candidate of a file on every task with every seed.
+"""Which settings are the best over several tasks? Trains every candidate of a file on every task with every seed.
 
     python -m lab.evidence.candidates lab/evidence/continuous.yaml --processes 2
     python -m lab.evidence.candidates lab/evidence/continuous.yaml --processes 0       the table of what is there
 
-Candidates are ranked by their final weights over 100 episodes: the mean of the seeds, from 0 for a task's worst
-candidate to 1 for its best, on average over the tasks. A result is a line of JSON in docs/results/candidates/. What has
-one is not trained again; a training that was killed continues at its last checkpoint.
+The score of a training is the mean return of 100 episodes with its final weights. A candidate's place on a task is its
+mean over the seeds, scaled so that the task's worst candidate has 0 and its best 1; candidates are ranked by the mean
+of their places. A result is a line of JSON in docs/results/candidates/. A training that has a line there is not
+repeated; one that was killed continues at its last checkpoint.
 """
 
 import hashlib
@@ -32,28 +33,28 @@ from stride.utils.provenance import PROJECT, source_hash
 from stride.utils.typography import duration
 
 RESULTS = PROJECT / "docs" / "results" / "candidates"
-KEPT = ("env_steps", "seconds", "engine", "git_hash", "run")  # of a seed's record
-Result = Mapping[str, Any]
+RECORD_KEYS = ("env_steps", "seconds", "engine", "git_hash", "run")  # of a seed's record, copied into the result
+Result = Mapping[str, Any]  # the fields of a Trial, "final", "area" and RECORD_KEYS
 
 
 class Trial(NamedTuple):
-    """One training."""
+    """One training: a candidate's settings on a task with a seed."""
 
     candidate: str
-    task: str  # ENV:VARIANT, and settings of the task: "bsuite/DeepSea-v0:ppo env_kwargs.size=20"
+    task: str  # ENV:VARIANT and the task's own settings: "bsuite/DeepSea-v0:ppo env_kwargs.size=20"
     seed: int
     settings: list[str]
 
     @property
-    def words(self) -> tuple[str, list[str]]:
-        """ENV:VARIANT and every setting."""
+    def arguments(self) -> tuple[str, list[str]]:
+        """ENV:VARIANT, and all settings: the candidate's and the task's."""
         variant, *own = self.task.split()
         return variant, [*self.settings, *own]
 
     @property
     def group(self) -> str:
-        """Of its run, which continues there as long as settings and code are the same."""
-        text = json.dumps([self.words, source_hash()])
+        """The group of its run; the name depends on settings and code, so a run of other ones is not continued."""
+        text = json.dumps([self.arguments, source_hash()])
         return f"{self.candidate}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -72,27 +73,31 @@ def main(argv: list[str]) -> int:
 
 
 def trials_of(plan: Mapping[str, Any], tasks: Sequence[str] | None, steps: int | None) -> Iterator[Trial]:
-    """Seed by seed and task by task, so that a search that is stopped early has compared all candidates."""
+    """Yield the trainings of a file's `plan`, on these `tasks` only and with a budget of `steps` if they are given.
+
+    They go seed by seed and task by task, so that a search that is stopped early has compared all candidates.
+    """
     for seed in plan["seeds"]:
         for task in tasks or plan["tasks"]:
-            for name, own in plan["candidates"].items():
-                keys = {**plan["common"], **own, **({"max_timesteps": steps} if steps else {})}
-                settings = [f"{key}={word(value)}" for key, value in keys.items()]
-                env_id, *of_task = task.split()
-                label = " ".join([f"{env_id}:{plan['algorithm']}", *of_task])
+            for name, candidate_keys in plan["candidates"].items():
+                keys = {**plan["common"], **candidate_keys, **({"max_timesteps": steps} if steps else {})}
+                settings = [f"{key}={yaml_text(value)}" for key, value in keys.items()]
+                env_id, *task_settings = task.split()
+                label = " ".join([f"{env_id}:{plan['algorithm']}", *task_settings])
                 yield Trial(name, label, seed, [*WHOLE, *settings])
 
 
-def word(value: object) -> str:
+def yaml_text(value: object) -> str:
+    """Return a value of the file as it is written on a command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def train(trials: Sequence[Trial], path: Path, processes: int) -> int:
-    """Train what is missing, and keep every result as soon as it is there; how many failed."""
+    """Train the trials that have no result in `path`, add each result at once; return how many failed."""
     done = [trial_of(result) for result in read(path)]
     trials = [trial for trial in trials if trial not in done]
     for trial in trials:
-        configured(*trial.words)  # a wrong key is an error before anything is trained
+        configured(*trial.arguments)  # a wrong key is an error before anything is trained
     path.parent.mkdir(parents=True, exist_ok=True)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="stride-candidates-") as folder:
@@ -100,7 +105,7 @@ def train(trials: Sequence[Trial], path: Path, processes: int) -> int:
         commands = [
             [sys.executable, "-m", "lab.evidence.seed", variant, str(trial.seed), trial.group, str(record), *settings]
             for trial, record in zip(trials, records, strict=True)
-            for variant, settings in [trial.words]
+            for variant, settings in [trial.arguments]
         ]
         for number, ended in enumerate(run_all(commands, processes), 1):
             trial, record = trials[ended.index], records[ended.index]
@@ -117,13 +122,14 @@ def train(trials: Sequence[Trial], path: Path, processes: int) -> int:
 
 
 def result_of(trial: Trial, record: Mapping[str, Any]) -> Result:
-    """A line of the file: the mean of 100 episodes of the final weights, and the mean height of the curve."""
-    kept, final = {key: record[key] for key in KEPT}, record["final"]["mean"]
+    """Return a trial's result; "final": mean of 100 episodes of the final weights, "area": mean height of the curve."""
+    kept, final = {key: record[key] for key in RECORD_KEYS}, record["final"]["mean"]
     curve = record["curve"]["val"] or record["curve"]["train"] or [[record["env_steps"], final]]
     return {**trial._asdict(), "final": final, "area": area(curve), **kept}
 
 
 def read(path: Path) -> list[Result]:
+    """Return the results in a file of JSON lines; [] if there is none."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
@@ -132,7 +138,7 @@ def trial_of(result: Result) -> Trial:
 
 
 def ranking(results: Sequence[Result]) -> str:
-    """A row for each candidate, the best one first."""
+    """Return a Markdown table with a row for each candidate, the best one first."""
     names, tasks = (list(dict.fromkeys(result[key] for result in results)) for key in ("candidate", "task"))
     final, areas = shares(results, "final"), shares(results, "area")
     rows: list[Sequence[str]] = [("candidate", "final", "area", "seeds", *tasks, "time")]
@@ -146,7 +152,10 @@ def ranking(results: Sequence[Result]) -> str:
 
 
 def shares(results: Sequence[Result], key: str) -> dict[str, float]:
-    """By candidate, its place between a task's worst (0) and best (1), on average over the tasks that it has."""
+    """Return candidate -> its place between a task's worst (0) and best (1), the mean over its tasks.
+
+    `key`: "final" or "area".
+    """
     places: dict[str, list[float]] = {}
     for task in {result["task"] for result in results}:
         means: dict[str, list[float]] = {}

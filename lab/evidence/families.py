@@ -1,4 +1,8 @@
-"""docs/results.md by family, with its pictures, from nothing but the records: failures first, older rows last."""
+"""Writes docs/results.md and its pictures from the records: failures first, then each family, older rows last.
+
+A family is a group of environments (rows.FAMILIES): a table of results, a performance profile, a table of how it was
+measured. `python -m lab.evidence page` calls this; the learners' pages use `all_evidence`.
+"""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +12,7 @@ from lab.evidence import aggregate, report, sensitivity
 from lab.evidence.aggregate import Scores
 from lab.evidence.file import Evidence, Record, file_stem, is_solved, read_all, short_hash, summary
 from lab.evidence.report import failures, iqm_text, listed, not_solved, ranges, score_text, table, versions_of
-from lab.evidence.rows import FAMILIES, ROUND, ROWS, TUNING, UNKNOWN, Row
+from lab.evidence.rows import FAMILIES, ROUND_DISTANCE, ROWS, TUNING, UNKNOWN, Row
 from lab.evidence.runs import RESULTS, Store
 from stride.utils.curve import Point, lines_svg
 from stride.utils.durable_file import read_json
@@ -16,9 +20,9 @@ from stride.utils.statistics import FEWEST
 from stride.utils.typography import plain
 
 PAGE = RESULTS.with_suffix(".md")
-ROUNDING = 0.005  # share of a reference that a mean may be below it
-FOLDERS = (RESULTS, RESULTS / "models")  # of files from before the campaign
-THRESHOLDS = [step / 50 for step in range(66)]  # of a performance profile
+REFERENCE_TOLERANCE = 0.005  # a mean may be below its reference by this fraction of it
+FOLDERS = (RESULTS, RESULTS / "models")  # with the results files from before the campaign
+THRESHOLDS = [step / 50 for step in range(66)]  # of a performance profile: normalised scores 0, 0.02, .., 1.3
 MEASURED = (
     "variant", "seeds", "goal", "solved [Wilson 95 %]", "mean", "IQM [95 %]", "worst", "exact value, IQM",
     "area", "*best checkpoint, mean*", "goal held from, median", "env steps", "reference", "SB3, rl-zoo's numbers",
@@ -50,48 +54,51 @@ NORMALISED = (
 
 
 def write_results(store: Store) -> Path:
-    """The page, a curve for each measured variant and a profile for each family."""
-    found = measured(store)
-    for row, evidence in found:
+    """Write the page, a curve for each measured variant and a profile for each family; return the page's path."""
+    measured_rows = measured(store)
+    for row, evidence in measured_rows:
         if evidence.finished():
             (RESULTS / f"{file_stem(row.variant)}.svg").write_text(report.curve(evidence), encoding="utf-8")
     for family in FAMILIES:
-        if lines := profiles(family, found):
+        if lines := profiles(family, measured_rows):
             (RESULTS / family_picture(family)).write_text(profile_svg(family, lines), encoding="utf-8")
     PAGE.write_text(markdown(store), encoding="utf-8")
     return PAGE
 
 
 def measured(store: Store) -> list[tuple[Row, Evidence]]:
-    found = [(row, store.evidence(row)) for row in ROWS]
-    return [(row, evidence) for row, evidence in found if evidence]
+    """Return the rows that have records, with their evidence."""
+    pairs = [(row, store.evidence(row)) for row in ROWS]
+    return [(row, evidence) for row, evidence in pairs if evidence]
 
 
 def all_evidence(store: Store, folders: Iterable[Path] = FOLDERS) -> list[Evidence]:
-    """Of each variant that of the campaign, else its older file in these folders."""
+    """Return the evidence of each variant: the campaign's if it has some, else the older file in these folders."""
     return [*{evidence.variant: evidence for evidence in in_order(store, folders)}.values()]
 
 
 def in_order(store: Store, folders: Iterable[Path] = FOLDERS) -> list[Evidence]:
-    """The older files of these folders, then what the campaign has measured."""
+    """Return the evidence in the older files of these folders, then that of the campaign; a variant may be in both."""
     older = [evidence for folder in folders for _, evidence in read_all(folder)]
     return [*older, *(evidence for _, evidence in measured(store))]
 
 
 def markdown(store: Store) -> str:
-    found = measured(store)
-    names = {row.variant for row, _ in found}
+    """Return the text of docs/results.md."""
+    measured_rows = measured(store)
+    names = {row.variant for row, _ in measured_rows}
     older = [evidence for _, evidence in read_all(RESULTS) if evidence.variant not in names]
-    parts = [INTRODUCTION.format(fewest=FEWEST), *failed_first(found, older, store)]
+    parts = [INTRODUCTION.format(fewest=FEWEST), *failed_first(measured_rows, older, store)]
     for family in FAMILIES:
-        parts += family_part(family, [pair for pair in found if pair[0].family == family], store)
+        parts += family_part(family, [pair for pair in measured_rows if pair[0].family == family], store)
     parts += [*sensitivity.section(), *report.older_part(older)]
     return "\n\n".join(parts) + "\n"
 
 
-def failed_first(found: Sequence[tuple[Row, Evidence]], older: Sequence[Evidence], store: Store) -> list[str]:
+def failed_first(measured_rows: Sequence[tuple[Row, Evidence]], older: Sequence[Evidence], store: Store) -> list[str]:
+    """Return the section "Failures": failed and unsolved seeds, rows below their reference, stale rows; [] if none."""
     lines = []
-    for row, evidence in found:
+    for row, evidence in measured_rows:
         lines += [*failures(evidence), *not_solved(evidence), *below(row, evidence)]
         stale = [record["seed"] for record in evidence.seeds.values() if store.is_stale(row.variant, record)]
         lines += [f"{row.variant}: **stale**, newer code gives other bits than seeds {ranges(stale)}"] * bool(stale)
@@ -101,17 +108,17 @@ def failed_first(found: Sequence[tuple[Row, Evidence]], older: Sequence[Evidence
 
 
 def below(row: Row, evidence: Evidence) -> list[str]:
-    """Where the mean of the seeds is below the reference by more than rounding."""
+    """Return a line if the mean of the seeds is below the row's reference by more than REFERENCE_TOLERANCE, else []."""
     values = finals(evidence)
     mean = statistics.fmean(values) if values else None
-    if row.reference is None or mean is None or mean >= row.reference - ROUNDING * abs(row.reference):
+    if row.reference is None or mean is None or mean >= row.reference - REFERENCE_TOLERANCE * abs(row.reference):
         return []
     reference = f"{score_text(row.reference)} ({row.source})"
     return [f"{row.variant}: mean {score_text(mean)}, below the reference {reference}"]
 
 
 def left_over(rows: Iterable[Row], store: Store) -> list[str]:
-    """What the campaign has not measured yet, with its price."""
+    """Return a list of the seeds that the campaign has still to train, with their price; [] if there are none."""
     lines, hours = [], 0.0
     for row in rows:
         due = len(store.due(row)) if store.current(row) else row.seeds
@@ -123,32 +130,37 @@ def left_over(rows: Iterable[Row], store: Store) -> list[str]:
     return [head, "\n".join(lines)] if lines else []
 
 
-def family_part(family: str, found: Sequence[tuple[Row, Evidence]], store: Store) -> list[str]:
+def family_part(family: str, pairs: Sequence[tuple[Row, Evidence]], store: Store) -> list[str]:
+    """Return the section of one family; `pairs` are its measured rows."""
     left = left_over([row for row in ROWS if row.family == family], store)
-    if not found:
+    if not pairs:
         return [f"## {family}", *left]
-    parts = [f"## {family}", table([MEASURED, *(measured_row(row, evidence, store) for row, evidence in found)])]
-    if profiles(family, found):
-        parts += [f"![{family}](results/{family_picture(family)})", f"{NORMALISED} {aggregates(found, store)}"]
-    parts += [table([HOW, *(_how(row, evidence, store) for row, evidence in found)])]
-    return [*parts, *(line for row, _ in found for line in rounds(row, store)), *left]
+    parts = [
+        f"## {family}",
+        table([MEASURED, *(measured_row(row, evidence, store) for row, evidence in pairs)]),
+    ]
+    if profiles(family, pairs):
+        parts += [f"![{family}](results/{family_picture(family)})", f"{NORMALISED} {aggregates(pairs, store)}"]
+    parts += [table([HOW, *(_how(row, evidence, store) for row, evidence in pairs)])]
+    return [*parts, *(line for row, _ in pairs for line in rounds(row, store)), *left]
 
 
 def measured_row(row: Row, evidence: Evidence, store: Store) -> tuple[str, ...]:
+    """Return a row's line of results, a cell for each column of MEASURED."""
     finished, goal, seeds = evidence.finished(), evidence.goal, evidence.seeds
     if not finished:
         return (row.variant, ranges(seeds), *["none finished"] * (len(MEASURED) - 2))
-    found, solved = summary(finished), sum(is_solved(record["final"], goal) for record in finished)
+    totals, solved = summary(finished), sum(is_solved(record["final"], goal) for record in finished)
     share = f"{solved} of {len(seeds)}"
     if len(seeds) >= FEWEST:
         low, high = aggregate.wilson(solved, len(seeds))
         share += f" [{low:.2f}, {high:.2f}]"
     curves = [record["curve"]["val"] or record["curve"]["train"] for record in finished]
     areas = [aggregate.area(points) for points in curves if points]
-    exact, best, theirs = found.get("final_exact"), found.get("best"), peers(row, store)
+    exact, best, theirs = totals.get("final_exact"), totals.get("best"), peers(row, store)
     return (
         row.variant, ranges(seeds), *(("", "") if goal is None else (plain(goal), share)),
-        score_text(found["final"]["mean"]), iqm_text(found["final"]), score_text(found["final"]["worst"]),
+        score_text(totals["final"]["mean"]), iqm_text(totals["final"]), score_text(totals["final"]["worst"]),
         f"{exact['iqm']:.4g}" if exact else "", score_text(statistics.fmean(areas)) if areas else "",
         f"*{score_text(best['mean'])}*" if best else "", held(finished, goal),
         f"{finished[0]['env_steps']:,}", f"{score_text(row.reference)} ({row.source})" if row.source else "",
@@ -157,7 +169,7 @@ def measured_row(row: Row, evidence: Evidence, store: Store) -> tuple[str, ...]:
 
 
 def held(finished: Sequence[Record], goal: float | None) -> str:
-    """Median env steps of the seeds that held the goal, and how many did."""
+    """Return the median of the env steps from which seeds held the goal, and how many did: "20,480 (4 of 5)"."""
     if goal is None:
         return ""
     steps = [aggregate.held_from(record["curve"]["val"], goal) for record in finished]
@@ -167,34 +179,40 @@ def held(finished: Sequence[Record], goal: float | None) -> str:
 
 
 def peers(row: Row, store: Store) -> list[float]:
-    """Scores of Stable-Baselines3 with rl-zoo's numbers."""
+    """Return the scores of Stable-Baselines3 with rl-zoo's numbers, one a seed (sb3.py); [] if not measured."""
     folder = store.runs / file_stem(row.variant)
     return [read_json(path)["final"]["mean"] for path in sorted(folder.glob("sb3-seed-*.json"))]
 
 
 def normal_scores(row: Row, values: Sequence[float]) -> list[float]:
+    """Return scores in which 0 is random play and 1 the reference; [] if the row lacks one of them."""
     if row.reference is None or row.random is None:
         return []
     return aggregate.normalised(values, row.random, row.reference)
 
 
 def finals(evidence: Evidence) -> list[float]:
-    """What each seed reached: exactly where that is computed, else over 100 fresh episodes."""
+    """Return each finished seed's final score: the exact value if there is one, else the mean of 100 episodes."""
     reached = [record["final"] for record in evidence.finished()]
     return [final.get("exact", final.get("mean")) for final in reached if "mean" in final]
 
 
-def profiles(family: str, found: Iterable[tuple[Row, Evidence]]) -> dict[str, list[Point]]:
-    """A line for each variant and one for the family."""
-    scores = {row.variant: normal_scores(row, finals(evidence)) for row, evidence in found if row.family == family}
+def profiles(family: str, pairs: Iterable[tuple[Row, Evidence]]) -> dict[str, list[Point]]:
+    """Return performance profiles by name: one for each variant with normalised scores, and "all" for the family.
+
+    {} if no variant has normalised scores.
+    """
+    scores = {row.variant: normal_scores(row, finals(evidence)) for row, evidence in pairs if row.family == family}
     scores = {name: values for name, values in scores.items() if values}
     lines = {name: aggregate.profile([values], THRESHOLDS) for name, values in scores.items()}
     return {"all": aggregate.profile([*scores.values()], THRESHOLDS), **lines} if lines else {}
 
 
-def aggregates(found: Sequence[tuple[Row, Evidence]], store: Store) -> str:
+def aggregates(measured_rows: Sequence[tuple[Row, Evidence]], store: Store) -> str:
+    """Return a sentence: the IQM of all runs of a family, and how often a run is above one of SB3."""
+    # ours: normalised scores of each row; mine and theirs: raw scores of the rows that SB3 was trained on, too
     ours, mine, theirs = list[list[float]](), list[list[float]](), list[list[float]]()
-    for row, evidence in found:
+    for row, evidence in measured_rows:
         values = finals(evidence)
         ours += [normal_scores(row, values)] if normal_scores(row, values) else []
         if peers(row, store):
@@ -214,12 +232,12 @@ def interval_text(scores: Scores) -> str:
 
 
 def rounds(row: Row, store: Store) -> list[str]:
-    """Earlier rounds of a row, and earlier results of its seeds."""
+    """Return a list of a row's earlier rounds, and of earlier results of its present seeds; [] if there are none."""
     lines, present = [], store.current(row)
     others: dict[int, list[Record]] = {}
     for seed, record in store.records(row.variant).items():
         if seed not in present:
-            others.setdefault(seed // ROUND, []).append(record)
+            others.setdefault(seed // ROUND_DISTANCE, []).append(record)
     for records in others.values():
         means = ", ".join(score_text(record.get("final", {}).get("mean")) for record in records)
         lines.append(f"{row.variant}, earlier round, seeds {ranges(record['seed'] for record in records)}: {means}")
@@ -230,7 +248,7 @@ def rounds(row: Row, store: Store) -> list[str]:
 
 
 def profile_svg(family: str, lines: Mapping[str, Sequence[Point]]) -> str:
-    """A picture of learning curves with the axes of a profile."""
+    """Return the SVG of a profile: a picture of learning curves with other names at its axes."""
     picture = lines_svg(f"{family}: share of runs above a normalised score", lines, None)
     return picture.replace(">env steps<", ">normalised score<").replace(">return<", ">share of runs<")
 

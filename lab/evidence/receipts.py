@@ -1,9 +1,10 @@
-"""What a record can be held against later: the code that it is of, the machine, and the bits of its first tenth.
+"""Checks whether today's code still gives a recorded result: `python -m lab.evidence check` (`make evidence-check`).
 
-`python -m lab.evidence check` (`make evidence-check`) trains the first tenth of one seed of every cheap row again. On a
-machine of the same class (instruction set, versions) the bits are equal, which renews the row's stamp and keeps both
-commits, or the row is stale. A newer processor computes as the record's did (lab/host.py). On any other machine bits
-prove nothing: the tenth must be near the row's own seeds.
+For that, a record names a hash of the code, the machine, and a hash of the metrics of the first tenth of its training.
+A check trains the first tenth of one seed of every cheap row again. On a machine of the same class (instruction set,
+versions) the bits must be equal; else the row is stale. Either result is written into the row's check.json with both
+commits. A newer processor is made to compute as the record's did (lab/host.py). On any other machine bits prove
+nothing: there the last return must be near those of the row's own seeds.
 """
 
 import ast
@@ -27,21 +28,23 @@ from stride.utils.durable_file import read_json, write_json
 from stride.utils.provenance import PROJECT
 from stride.utils.typography import score
 
-CHEAP = 600  # seconds of a core: rows that are checked
-SHARE = 10  # of the budget
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+MAX_CHECKED_PRICE = 600  # seconds of a core for a run: longer rows are not checked
+TENTH = 10  # a check trains budget / TENTH env steps
+NODES_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SAME, STALE, ELSEWHERE = "same bits", "stale", "another class of machine"
-LOOSE = ("train/time/", "test/")  # columns that depend on the clock, or on when a training ends
+UNSTABLE_COLUMNS = ("train/time/", "test/")  # prefixes: they depend on the clock, or on when a training ends
 
 
 class Verdict(NamedTuple):
-    result: str
-    line: str
-    is_red: bool = False
+    """The result of checking one row."""
+
+    result: str  # SAME, STALE or ELSEWHERE
+    line: str  # for people
+    is_red: bool = False  # the check fails
 
 
 def loaded_sources() -> list[str]:
-    """The project's modules in this process, but for the laboratory and the tests."""
+    """Return the paths of the project's modules in this process, "agents/ppo.py"; without lab/ and tests/."""
     paths = set()
     for module in [*sys.modules.values()]:
         name = vars(module).get("__file__") or ""
@@ -52,34 +55,40 @@ def loaded_sources() -> list[str]:
 
 
 def from_disk(path: str) -> str:
+    """Return the text of a file of the project; "" if there is none."""
     file = PROJECT / path
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def from_git(commit: str, path: str) -> str:
+    """Return the text that a file had at a commit; "" if there was none."""
     done = subprocess.run(["git", "show", f"{commit}:{path}"], cwd=PROJECT, capture_output=True, text=True, check=False)
     return done.stdout
 
 
 def sources_hash(paths: Sequence[str], read: Callable[[str], str] = from_disk) -> str:
-    """A hash over the syntax of these files: comments, docstrings and formatting are not in it."""
+    """Return a hash over the syntax of these files, without comments, docstrings and formatting.
+
+    `read` returns the text of a path.
+    """
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path}\0{syntax(read(path))}\0".encode())
     return digest.hexdigest()[:16]
 
 
-@cache  # a record is compared with its commit, of which most files are the same
+@cache  # the sources of many records are hashed, and most files are the same in all of them
 def syntax(text: str) -> str:
+    """Return the syntax tree of a module as text, without docstrings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+        if isinstance(node, NODES_WITH_DOCSTRING) and ast.get_docstring(node) is not None:
             del node.body[0]
     return _shape(tree)
 
 
 def _shape(node: object) -> str:
-    """Its type and fields; empty ones are left out, as Python versions have different ones."""
+    """Return a node's type and fields as text, without empty fields: these differ between Python versions."""
     if isinstance(node, list):
         return f"[{','.join(map(_shape, node))}]"
     if not isinstance(node, ast.AST):
@@ -89,7 +98,7 @@ def _shape(node: object) -> str:
 
 
 def restamped(record: Record, sources: Sequence[str]) -> bool:
-    """Whether the commit that a record names has another code than the one that it was trained with."""
+    """Whether the commit that a record names has other code than the training used, or does not exist."""
     commit = record["git_hash"]
     command = ["git", "diff", "--name-only", commit, "--", *sources]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -109,27 +118,33 @@ def is_in_git(commit: str) -> bool:
 
 
 def first_tenth(rows: Sequence[Mapping[str, float]], budget: int) -> str:
-    """A hash over all metrics of the first tenth of a training: returns, losses, norms; no times."""
-    tenth = [row for row in rows if row.get(STEPS, budget) < budget / SHARE]
-    kept = [{name: value for name, value in row.items() if not name.startswith(LOOSE)} for row in tenth]
+    """Return a hash over all metrics of the first tenth of a training (returns, losses, norms), without times.
+
+    `rows` are those of metrics.csv.
+    """
+    tenth = [row for row in rows if row.get(STEPS, budget) < budget / TENTH]
+    kept = [{name: value for name, value in row.items() if not name.startswith(UNSTABLE_COLUMNS)} for row in tenth]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def last_return(rows: Sequence[Mapping[str, float]], budget: int) -> dict[str, Any]:
-    """The last evaluation of the first tenth, else the last return of training: {"curve": "val", "step", "value"}."""
+    """Return the last evaluation of the first tenth; if there was none, the last return of training episodes.
+
+    {"curve": "val" or "train", "step": env steps, "value": return}, or {} if there is neither.
+    """
     for curve, name in (("val", VAL), ("train", TRAIN)):
-        points = [(row[STEPS], row[name]) for row in rows if name in row and row.get(STEPS, budget) < budget / SHARE]
+        points = [(row[STEPS], row[name]) for row in rows if name in row and row.get(STEPS, budget) < budget / TENTH]
         if points:
             return {"curve": curve, "step": points[-1][0], "value": points[-1][1]}
     return {}
 
 
 def check(rows: Sequence[Row], store: Store) -> int:
-    """Trains the tenths, prints a line for each row, renews stamps; 1 where a row is stale or has left its range."""
+    """Check every cheap row that has records and print a line for each; return 1 if one is stale or out of range."""
     code = 0
     for row in rows:
         current = store.current(row)
-        if not current or row.seconds >= CHEAP:
+        if not current or row.seconds >= MAX_CHECKED_PRICE:
             continue
         seed = next(iter(current))
         verdict = judged(row, store, current[seed], tenth_again(Run(row, seed), current[seed]["processor"]))
@@ -139,21 +154,21 @@ def check(rows: Sequence[Row], store: Store) -> int:
 
 
 def tenth_again(run: Run, processor: str) -> dict[str, Any]:
-    """The tenth of a new training: its hash, sources, commit, class of machine and last return.
+    """Train the first tenth of a run in a new process and return its receipt (`tenth` in run.py).
 
-    It computes as the processor of the record, where this machine can.
+    The process computes as `processor`, the record's, if this machine can.
     """
     with tempfile.TemporaryDirectory(prefix="stride-check-") as folder:
         file = Path(folder) / "tenth.json"
-        words = [run.row.variant, str(run.seed), "--tenth", str(file)]
+        arguments = [run.row.variant, str(run.seed), "--tenth", str(file)]
         environment = {**os.environ, **switches(processor)}
-        subprocess.run([sys.executable, "-m", "lab.evidence.run", *words], cwd=PROJECT, env=environment, check=True)
+        subprocess.run([sys.executable, "-m", "lab.evidence.run", *arguments], cwd=PROJECT, env=environment, check=True)
         tenth: dict[str, Any] = read_json(file)
         return tenth
 
 
 def judged(row: Row, store: Store, record: Record, tenth: Mapping[str, Any]) -> Verdict:
-    """Compares a tenth with its record; a machine of the same class renews the stamp."""
+    """Compare a tenth with the record of its seed; on a machine of the same class, write the row's check.json."""
     if (tenth["processor"], tenth["versions"]) != (record["processor"], record["versions"]):
         return near(row, store, tenth)
     result = SAME if tenth["tenth"] == record["tenth"] else STALE
@@ -167,7 +182,11 @@ def judged(row: Row, store: Store, record: Record, tenth: Mapping[str, Any]) -> 
 
 
 def near(row: Row, store: Store, tenth: Mapping[str, Any]) -> Verdict:
-    """By another processor or other versions: in the range of the row's seeds, widened by its width to each side."""
+    """Judge a tenth from another processor or other versions by its last return.
+
+    It must be in the range of the row's seeds at the same env steps, after that range is widened by its own width on
+    each side.
+    """
     line = f"{ELSEWHERE}, not comparable to the bit"
     last = tenth["last"]
     values = []
@@ -179,5 +198,5 @@ def near(row: Row, store: Store, tenth: Mapping[str, Any]) -> Verdict:
     low, high = min(values), max(values)
     width = high - low
     is_near = low - width <= last["value"] <= high + width
-    place = f"{score(last['value'])} at {last['step']:,.0f} steps, seeds {score(low)} to {score(high)}"
-    return Verdict(ELSEWHERE, f"{line}; {place}: {'near' if is_near else 'NOT near'}", not is_near)
+    position = f"{score(last['value'])} at {last['step']:,.0f} steps, seeds {score(low)} to {score(high)}"
+    return Verdict(ELSEWHERE, f"{line}; {position}: {'near' if is_near else 'NOT near'}", not is_near)

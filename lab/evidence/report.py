@@ -1,4 +1,7 @@
-"""Tables, cells and curves of evidence, and the rows of docs/results.md that are older than the campaign. No torch."""
+"""Makes Markdown tables, cells and SVG curves of evidence, for docs/results.md and the learners' pages.
+
+Also the rows of docs/results.md that were measured before the campaign. This module does not import torch.
+"""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +14,7 @@ from lab.evidence.file import Evidence, Record, is_solved, summary
 from stride.utils.curve import Point, seeds_svg
 from stride.utils.typography import duration, number, plain, score
 
-MEAN_POINTS = 200  # of the bold curve
+MEAN_POINTS = 200  # points of the bold curve, the mean over seeds
 HEAD = (
     "variant", "seeds", "goal", "solved", "stopped at the goal", "IQM [95 %]", "mean", "worst seed",
     "exact value, IQM (worst)", "best checkpoint, IQM", "env steps, median (max)", "wall time, median",
@@ -25,7 +28,7 @@ OLDER = (
 
 
 def older_part(older: Sequence[Evidence]) -> list[str]:
-    """The rows that the campaign has not measured yet."""
+    """Return the parts of the page about variants that the campaign has not measured yet; [] if there are none."""
     if not older:
         return []
     parts = ["## Rows of older code", OLDER, table([HEAD, *map(row_of, older)])]
@@ -33,10 +36,11 @@ def older_part(older: Sequence[Evidence]) -> list[str]:
 
 
 def not_solved(evidence: Evidence) -> list[str]:
+    """Return a line for every finished seed whose final weights are below its goal."""
     lines = []
     for record in evidence.finished():
         if record["goal"] is not None and not is_solved(record["final"], record["goal"]):
-            final, best = (score_text(record[which].get("mean")) for which in ("final", "best"))
+            final, best = (score_text(record[weights].get("mean")) for weights in ("final", "best"))
             final += f", exactly {record['final']['exact']:.4g}," if "exact" in record["final"] else ""
             what = f"{final} after {record['env_steps']:,} steps ({record['reason']}), best checkpoint {best}"
             lines.append(f"{evidence.variant} seed {record['seed']}: {what}, goal {plain(record['goal'])}")
@@ -44,26 +48,30 @@ def not_solved(evidence: Evidence) -> list[str]:
 
 
 def failures(evidence: Evidence) -> list[str]:
-    """A line for every seed whose training broke off: it is in no average."""
+    """Return a line for every seed whose training broke off; such a seed is in no average."""
     name = evidence.variant
-    return [f"{name} seed {each['seed']}: exit code {each['code']}: {each['line']}" for each in evidence.failed()]
+    return [f"{name} seed {seed['seed']}: exit code {seed['code']}: {seed['line']}" for seed in evidence.failed()]
 
 
 def curve(evidence: Evidence) -> str:
+    """Return an SVG of the learning curves: a line for each seed, their mean, the goal, and published results."""
     finished = evidence.finished()
+    # evaluations if every seed has some, else the returns of training episodes
     kind = "val" if all(len(record["curve"]["val"]) > 1 for record in finished) else "train"
     lines = [[Point(x, y) for x, y in record["curve"][kind]] for record in finished]
     seeds = f"{len(finished)} seed{'s' if len(finished) > 1 else ''}"
     title = f"{evidence.variant}, {seeds}" + (", training" if kind == "train" else "")
-    last = max((line[-1].x for line in lines if line), default=0.0)
+    last_step = max((line[-1].x for line in lines if line), default=0.0)
     env = evidence.variant.rpartition(":")[0]
-    published = public.overlay(env, evidence.algorithm, last, evidence.config.get("frame_skip", 1))
+    published = public.overlay(env, evidence.algorithm, last_step, evidence.config.get("frame_skip", 1))
     return seeds_svg(title, lines, mean_curve(lines), _goal(evidence), published)
 
 
 def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
-    """Mean over all seeds from where each has a value; one that has stopped goes on with its last, so that the mean
-    does not become that of the stragglers."""
+    """Return the mean over all seeds, from the step at which all have a value.
+
+    A seed that has stopped keeps its last value: otherwise the end would be the mean of the slowest seeds only.
+    """
     drawn = [line for line in lines if line]
     if not drawn:
         return []
@@ -73,26 +81,29 @@ def mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def row_of(evidence: Evidence) -> tuple[str, ...]:
-    """A row of the older table; the learners' pages show some of its cells for every variant."""
+    """Return a row of the older table, a cell for each column of HEAD.
+
+    The learners' pages show some of its cells for every variant.
+    """
     finished, goal = evidence.finished(), _goal(evidence)
-    # of all seeds, as one that failed has solved nothing
+    # counted among all seeds: a seed that failed has not solved the task
     solved = f"{sum(is_solved(each['final'], each['goal']) for each in finished)} of {len(evidence.seeds)}"
     stopped = f"{sum(each['reason'] == 'goal reached' for each in finished)} of {len(finished)}"
-    start = (
+    first_cells = (
         evidence.variant,
         ranges(evidence.seeds),
         *(("", "", "") if goal is None else (plain(goal), solved, stopped)),
     )
     if not finished:
-        return (*start, *["none finished"] * (len(HEAD) - len(start)))
-    found = summary(finished)
-    final, best, exact = found.get("final"), found.get("best"), found.get("final_exact")
-    steps = [each["env_steps"] for each in finished]
+        return (*first_cells, *["none finished"] * (len(HEAD) - len(first_cells)))
+    totals = summary(finished)
+    final, best, exact = totals.get("final"), totals.get("best"), totals.get("final_exact")
+    steps = [record["env_steps"] for record in finished]
     return (
-        *start, iqm_text(final), score_text(final and final["mean"]), score_text(final and final["worst"]),
+        *first_cells, iqm_text(final), score_text(final and final["mean"]), score_text(final and final["worst"]),
         f"{exact['iqm']:.4g} ({exact['worst']:.4g})" if exact else "", iqm_text(best),
         f"{statistics.median(steps):,.0f} ({max(steps):,})",
-        duration(statistics.median(each["seconds"] for each in finished)),
+        duration(statistics.median(record["seconds"] for record in finished)),
     )  # fmt: skip
 
 
@@ -107,40 +118,44 @@ def _older_how(evidence: Evidence) -> tuple[str, ...]:
 
 
 def versions_of(finished: Sequence[Record]) -> str:
+    """Return the package versions that the records name: "torch 2.5.1, numpy 2.1.0"; several sets with "; "."""
     texts = {", ".join(f"{name} {v}" for name, v in record["versions"].items() if v) for record in finished}
     return "; ".join(sorted(texts))
 
 
-def iqm_text(found: Mapping[str, Any] | None) -> str:
-    if not found:
+def iqm_text(values: Mapping[str, Any] | None) -> str:
+    """Return "487 [471, 496]" for a result of `spread`; without an interval "487", for None ""."""
+    if not values:
         return ""
-    bounds = "" if found["low"] is None else f" [{score_text(found['low'])}, {score_text(found['high'])}]"
-    return score_text(found["iqm"]) + bounds
+    bounds = "" if values["low"] is None else f" [{score_text(values['low'])}, {score_text(values['high'])}]"
+    return score_text(values["iqm"]) + bounds
 
 
 def score_text(value: float | None) -> str:
-    """As in headlines, but small values (a share of episodes) with three decimals."""
+    """Return a score as headlines show it, but with three decimals below 1 (a share of episodes); None is "none"."""
     if value is None:
         return "none"
     return number(value, 3) if abs(value) < 1 else score(value)
 
 
 def ranges(seeds: Iterable[int]) -> str:
-    """`1-5`, or `1-3, 5`."""
-    found: list[list[int]] = []
+    """Return seeds in words: "1-5", or "1-3, 5"."""
+    bounds: list[list[int]] = []
     for seed in sorted(seeds):
-        if found and seed == found[-1][1] + 1:
-            found[-1][1] = seed
+        if bounds and seed == bounds[-1][1] + 1:
+            bounds[-1][1] = seed
         else:
-            found.append([seed, seed])
-    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in found)
+            bounds.append([seed, seed])
+    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in bounds)
 
 
 def listed(title: str, lines: Iterable[str]) -> list[str]:
+    """Return a heading and a Markdown list; [] without lines."""
     items = "\n".join(f"- {line}" for line in lines)
     return [f"## {title}", items] if items else []
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first row is its head."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines)

@@ -1,9 +1,14 @@
-"""The campaign's table: what is trained for docs/results.md, for how long, on which seeds, at which price.
+"""The campaign's table: which variants are trained for docs/results.md, for how many steps, on which seeds.
 
-The rules. A training of evidence spends its whole budget, which is that of the public reference where there is one, and
-never stops early. Its score is that of the final weights over 100 fresh episodes. How many seeds a row has follows from
-its price. A seed is spent for a variant when one of its settings changed after a result of that seed was recorded: the
-row then goes on with the next round (1001, 2001, ...). Tuning uses seeds 100 to 999. No torch.
+The rules:
+- A training spends its whole budget and never stops early. The budget is that of the public reference if there is one.
+- The score of a training is the mean return of 100 fresh episodes with its final weights.
+- The price of a run (seconds of one core) decides how many seeds a row has.
+- If a setting of a variant changes after the result of a seed was recorded, that seed is spent for the variant: its
+  result may have influenced the change. The row then goes on with the next round of seeds (1001, 2001, ...).
+- Tuning uses seeds 100 to 999.
+
+This module does not import torch.
 """
 
 import hashlib
@@ -12,7 +17,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from lab.evidence.file import WORDS, configured, named
+from lab.evidence.file import KEYS_WITHOUT_EFFECT, configured, named
 from stride.config.loader import to_plain
 from stride.config.schema import Config
 from stride.utils.user_error import UserError, nearest
@@ -22,50 +27,56 @@ MINIGRID, MUJOCO, MODELS = "MiniGrid", "MuJoCo", "World models"
 MEMORY = "bsuite and POPGym"
 GENERAL = "Environments without own settings"
 FAMILIES = (CLASSIC, TOY, BOX2D, PIXELS, MINIGRID, MEMORY, MUJOCO, MODELS, GENERAL)
-NEVER_EARLY = ("early_stop_on_eval_threshold=false", "early_stop_on_train_threshold=false")
-WHOLE = (*NEVER_EARLY, "test_episodes=100", "threads=1")
-# these change no weight of a training; a budget does, but it comes from the reference and not from results
-OUTSIDE = (
-    *WORDS,
+NO_EARLY_STOP = ("early_stop_on_eval_threshold=false", "early_stop_on_train_threshold=false")
+WHOLE = (*NO_EARLY_STOP, "test_episodes=100", "threads=1")
+# a change of these keys spends no seed: they change no weight of a training. The budget does change weights, but it is
+# that of the reference, so no result has influenced it.
+KEYS_THAT_SPEND_NO_SEED = (
+    *KEYS_WITHOUT_EFFECT,
     "max_timesteps",
     "eval_freq_epochs",
     "eval_episodes",
     "test_episodes",
-    *(key.partition("=")[0] for key in NEVER_EARLY),
+    *(key.partition("=")[0] for key in NO_EARLY_STOP),
 )
-SEEDS = ((180, 20), (1200, 10))  # for runs that take less than so many seconds of a core; 5 for longer ones
-LONG = 5
-ROUND, MOST = 1000, 20  # between two rounds; seeds of the largest round
+SEEDS_BY_PRICE = ((180, 20), (1200, 10))  # (a run takes less than so many seconds of a core, number of seeds)
+SEEDS_OF_LONG_RUNS = 5  # for runs that take at least 1200 s
+ROUND_DISTANCE, MAX_SEEDS = 1000, 20  # between the first seeds of two rounds; seeds of the largest round
 ZOO = "rl-zoo"  # github.com/DLR-RM/rl-baselines3-zoo, benchmark.md: one run each
-OPTIMUM = "optimum"
-FIRST_FIVE = range(1, 6)  # of an older table of results
+OPTIMUM = "optimum"  # source: the best value that is possible, from the environment's transition table
+FIRST_FIVE = range(1, 6)  # the seeds of an older table of results
 HUNDRED = "eval_episodes=100"
-TWICE = ("frame_skip=2", "eval_freq_epochs=1", "eval_episodes=10")  # each action twice, as the suite's results have it
+TWICE = ("frame_skip=2", "eval_freq_epochs=1", "eval_episodes=10")  # each action twice, as the suite's results do
 
 
 class Row(NamedTuple):
-    variant: str
-    family: str
-    piece: str  # the part of the campaign that it is done in
+    """One variant that the campaign measures."""
+
+    variant: str  # ENV:VARIANT
+    family: str  # one of FAMILIES: the section of docs/results.md
+    piece: str  # the part of the campaign that measures it: "P1", "P2", .., "later"
     seconds: int  # of one core for a run, estimated from short trainings; recorded runs replace the estimate
     reference: float | None = None  # public score
     source: str = ""  # of the reference
     random: float | None = None  # mean return of 100 episodes of random actions
-    budget: int = 0  # env steps, those of the reference; 0: the shipped budget is the same, or there is no reference
-    changes: tuple[str, ...] = ()  # evaluations, and the frames that an action is held for
-    spent: range = range(0)  # seeds that were looked at before the campaign, and settings changed afterwards
+    budget: int = 0  # env steps of the reference; 0: the shipped budget is the same, or there is no reference
+    changes: tuple[str, ...] = ()  # "key=value": of evaluations, and the frames that an action is held for
+    spent: range = range(0)  # seeds with results from before the campaign, after which settings changed
 
     @property
     def seeds(self) -> int:
-        return next((seeds for limit, seeds in SEEDS if self.seconds < limit), LONG)
+        """How many seeds the row has, by its estimated price."""
+        return next((seeds for limit, seeds in SEEDS_BY_PRICE if self.seconds < limit), SEEDS_OF_LONG_RUNS)
 
     @property
     def overrides(self) -> list[str]:
+        """The changes of the shipped config as "key=value", each key once; the row's own ones come last and win."""
         budget = [f"max_timesteps={self.budget}"] if self.budget else []
-        words = {word.partition("=")[0]: word for word in (*WHOLE, *budget, *self.changes)}
-        return [*words.values()]
+        by_key = {word.partition("=")[0]: word for word in (*WHOLE, *budget, *self.changes)}
+        return [*by_key.values()]
 
     def config(self) -> Config:
+        """Load the config that is trained; UserError if its environment is not installed."""
         return _config(self)
 
 
@@ -198,20 +209,21 @@ UNKNOWN = "unknown"
 
 
 def chosen(words: Collection[str]) -> list[Row]:
-    """The rows of these pieces, families, names or parts of names; all for no word."""
+    """Return the rows that have one of these pieces, families, names or parts of names; all rows for no word."""
     rows = {row.variant: row for row in ROWS}
-    found: dict[str, Row] = {} if words else rows
+    selected: dict[str, Row] = {} if words else rows
     for word in words:
         matching = [row for row in ROWS if word in (row.piece, row.family)]
         if not matching:
             matching = [rows[name] for name in named(word, [*rows])]
         if not matching:
             raise UserError(f"no row or piece is called {word!r}{nearest(word, [*rows, 'P1', 'P2', 'P3'])}")
-        found |= {row.variant: row for row in matching}
-    return [row for row in ROWS if row.variant in found]
+        selected |= {row.variant: row for row in matching}
+    return [row for row in ROWS if row.variant in selected]
 
 
 def row_of(variant: str) -> Row:
+    """Return the row of ENV:VARIANT; UserError if the campaign has none."""
     for row in ROWS:
         if row.variant == variant:
             return row
@@ -225,31 +237,36 @@ def _config(row: Row) -> Config:
 
 @cache
 def settings(row: Row) -> str:
-    """12 digits of the SHA-256 of the resolved config's settings: a change of one spends the seeds."""
+    """Return the hash of the row's settings, see `settings_hash`: if it changes, seeds with results are spent."""
     return settings_hash(to_plain(row.config()))
 
 
 def settings_hash(plain: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(kept_of(plain), sort_keys=True).encode()).hexdigest()[:12]
+    """Return 12 hex digits of the SHA-256 of the settings in a whole config."""
+    return hashlib.sha256(json.dumps(settings_only(plain), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def kept_of(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a config whose change spends seeds."""
-    return {key: value for key, value in plain.items() if key not in OUTSIDE}
+def settings_only(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings among the keys of a config: those whose change spends seeds."""
+    return {key: value for key, value in plain.items() if key not in KEYS_THAT_SPEND_NO_SEED}
 
 
 def are_present(row: Row, then: Mapping[str, Any]) -> bool:
-    """Whether a row still has the settings `then`; a key that came later must be at its default."""
+    """Whether a row still has the settings `then`; a key that was added since must be at its default."""
     config = row.config()
     return all(
-        then.get(key, getattr(type(config), key, None)) == value for key, value in kept_of(to_plain(config)).items()
+        then.get(key, getattr(type(config), key, None)) == value
+        for key, value in settings_only(to_plain(config)).items()
     )
 
 
-def seeds_of(row: Row, looked_at: Mapping[int, Collection[str]], present: str) -> range:
-    """The seeds of the first round of which none is spent; `looked_at`: seed -> settings that it has a result of."""
-    spent = {seed for seed, hashes in looked_at.items() if any(text != present for text in hashes)} | {*row.spent}
+def seeds_of(row: Row, tried: Mapping[int, Collection[str]], present: str) -> range:
+    """Return the seeds of the first round without a spent seed.
+
+    `tried`: seed -> hashes of the settings that it has a result of; `present`: the hash of the row's settings now.
+    """
+    spent = {seed for seed, hashes in tried.items() if any(text != present for text in hashes)} | {*row.spent}
     first = 1
-    while spent & {*range(first, first + MOST)}:
-        first += ROUND
+    while spent & {*range(first, first + MAX_SEEDS)}:
+        first += ROUND_DISTANCE
     return range(first, first + row.seeds)

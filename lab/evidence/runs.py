@@ -1,12 +1,12 @@
-"""The campaign's runs on disk, one small record and one compressed curve for each, and the claim on a run. No torch.
+"""Stores the campaign's runs on disk, tells which are due, and lets only one process have a run.
 
     docs/results/runs/CartPole-v1-ppo/seed-3.json      the record: settings, scores, code, machine
-    docs/results/runs/CartPole-v1-ppo/settings-HASH.json   the settings that records with this hash are of
+    docs/results/runs/CartPole-v1-ppo/settings-HASH.json   the settings of the records that name this hash
     docs/results/runs/CartPole-v1-ppo/check.json       the last `evidence check` by a machine of the same class
     evidence/CartPole-v1-ppo/seed-3.json.gz            the curve, and the sources that the training imported
 
-No two runs share a file, so the records of several machines merge in git. The curve is written first and the record
-names its hash: a process that is killed between both leaves a run that is due again, never half of one.
+No two runs share a file, so the records of several machines merge in git. The curve is written before the record, which
+names its hash: if a process is killed between the two writes, the run is due again. No torch.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.evidence.file import Evidence, Record, configured, file_stem
-from lab.evidence.rows import Row, are_present, kept_of, seeds_of, settings, settings_hash
+from lab.evidence.rows import Row, are_present, seeds_of, settings, settings_hash, settings_only
 from stride.config.loader import to_plain
 from stride.runstore.run_dir import runs_root
 from stride.utils.durable_file import read_json, replacing, write_json
@@ -28,17 +28,21 @@ from stride.utils.provenance import PROJECT
 
 RESULTS = PROJECT / "docs" / "results"
 DONE, TAKEN, FAILED_RUN = 0, 75, 1  # exit codes of a run: recorded; another process has it; recorded as failed
-KEPT = ("git_hash", "settings", "status", "solved")  # of a record that a new run of the same seed replaces
-Curve = Mapping[str, Any]
+EARLIER_KEYS = ("git_hash", "settings", "status", "solved")  # kept of a record when a new run replaces it
+Curve = Mapping[str, Any]  # {"val": [[env steps, return], ..], "train": [..], "sources": ["agents/ppo.py", ..]}
 
 
 class Run(NamedTuple):
+    """One training of the campaign."""
+
     row: Row
     seed: int
 
 
 @dataclass(frozen=True)
 class Store:
+    """The two folders of the campaign: records and curves."""
+
     runs: Path = RESULTS / "runs"
     curves: Path = PROJECT / "evidence"
 
@@ -52,18 +56,21 @@ class Store:
         return self.runs / file_stem(variant) / f"settings-{text}.json"
 
     def keep_settings(self, row: Row) -> None:
-        """Store the row's present settings, so that a key that comes later changes no hash of old records."""
+        """Write the row's present settings into a file, so that later `present_hash` can read what old records had."""
         path = self.settings_file(row.variant, settings(row))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, kept_of(to_plain(row.config())))
+        write_json(path, settings_only(to_plain(row.config())))
 
-    def now_called(self, row: Row, text: str) -> str:
-        """The hash that settings have now which had this one when they were recorded."""
+    def present_hash(self, row: Row, text: str) -> str:
+        """Return the hash that settings have today if their hash was `text` when they were recorded.
+
+        A config key that was added since changes the hash of the same settings. `text` itself if settings differ.
+        """
         path = self.settings_file(row.variant, text)
         return settings(row) if path.is_file() and are_present(row, read_json(path)) else text
 
     def records(self, variant: str) -> dict[int, Record]:
-        """Seed -> record, of runs whose curve is there and their own."""
+        """Return seed -> record; a record counts only if its curve's file is there and has the hash that it names."""
         records: dict[int, Record] = {}
         for path in (self.runs / file_stem(variant)).glob("seed-*.json"):
             record = read_json(path)
@@ -77,12 +84,13 @@ class Store:
         return curve
 
     def check(self, variant: str) -> dict[str, Any]:
-        """The last check of the row; {} where there was none."""
+        """Return the last check of the variant (receipts.py); {} if there was none."""
         path = self.runs / file_stem(variant) / "check.json"
-        found: dict[str, Any] = read_json(path) if path.is_file() else {}
-        return found
+        last_check: dict[str, Any] = read_json(path) if path.is_file() else {}
+        return last_check
 
     def write(self, variant: str, record: Record, curve: Curve) -> None:
+        """Write a run; of a record that it replaces, a few keys stay in the new record's list "earlier"."""
         seed = int(record["seed"])
         path, curve_path = self.record_file(variant, seed), self.curve_file(variant, seed)
         earlier = [*read_json(path)["earlier"], brief(read_json(path))] if path.is_file() else []
@@ -95,7 +103,7 @@ class Store:
 
     @contextmanager
     def claimed(self, run: Run) -> Iterator[bool]:
-        """Whether this process has the run for the length of the block; a dead process has nothing."""
+        """Yield whether this process owns the run inside the block; the system frees the claim of a dead process."""
         folder = runs_root() / "evidence-claims"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"{file_stem(run.row.variant)}-{run.seed}.lock").open("w") as file:
@@ -107,22 +115,22 @@ class Store:
             yield True
 
     def seeds(self, row: Row) -> range:
-        """Those of the row's present round."""
-        looked_at: dict[int, set[str]] = {}  # seed -> settings that it has a result of
+        """Return the seeds of the row's present round."""
+        tried: dict[int, set[str]] = {}  # seed -> hashes of the settings that it has a result of
         for seed, record in self.records(row.variant).items():
             hashes = {record["settings"], *(earlier["settings"] for earlier in record["earlier"])}
-            looked_at[seed] = {self.now_called(row, text) for text in hashes}
+            tried[seed] = {self.present_hash(row, text) for text in hashes}
         for seed, text in before_the_campaign(row).items():
-            looked_at.setdefault(seed, set()).add(text)
-        return seeds_of(row, looked_at, settings(row) if looked_at else "")
+            tried.setdefault(seed, set()).add(text)
+        return seeds_of(row, tried, settings(row) if tried else "")
 
     def due(self, row: Row) -> list[int]:
-        """Seeds of the round without a record of the present budget, and all that a check has found stale."""
+        """Return the seeds of the round that have no record of the present budget, or one that a check found stale."""
         current = self.current(row)
         return [seed for seed in self.seeds(row) if seed not in current or self.is_stale(row.variant, current[seed])]
 
     def current(self, row: Row) -> dict[int, Record]:
-        """Records of the present round and budget."""
+        """Return seed -> record of the present round and budget."""
         records = self.records(row.variant)
         if not records:
             return {}
@@ -130,25 +138,28 @@ class Store:
         return {seed: record for seed, record in records.items() if seed in seeds and record["budget"] == budget}
 
     def is_stale(self, variant: str, record: Record) -> bool:
-        """Whether a check of the code that this record is of gave other bits on a machine of the same class."""
+        """Whether a check found that newer code gives other bits than this record on a machine of the same class."""
         check = self.check(variant)
         return check.get("result") == "stale" and check["measured_sources"] == record["sources"]
 
     def evidence(self, row: Row) -> Evidence | None:
-        """The row's present round, as the tables read it; None where no run is recorded."""
+        """Return the row's present round in the form that tables read; None if no run is recorded."""
         records = self.current(row)
         if not records:
             return None
         config = configured(row.variant)
-        found = Evidence(row.variant, config.algo_id, settings(row), row.overrides, to_plain(config))
-        found.goal = next((record["goal"] for record in records.values() if "goal" in record), config.spec.goal)
+        result = Evidence(row.variant, config.algo_id, settings(row), row.overrides, to_plain(config))
+        result.goal = next((record["goal"] for record in records.values() if "goal" in record), config.spec.goal)
         for seed, record in records.items():
-            found.seeds[seed] = {**record, "curve": self.curve(row.variant, seed)}
-        return found
+            result.seeds[seed] = {**record, "curve": self.curve(row.variant, seed)}
+        return result
 
 
 def keep(store: Store, run: Run, train: Callable[[], tuple[Record, Curve] | int]) -> int:
-    """Trains and records a due run unless another process does; the exit code. An int of `train` records nothing."""
+    """Train a run and record it, unless it is not due or another process has it; return the exit code.
+
+    `train` returns the record and the curve, or an exit code if nothing is to be recorded.
+    """
     with store.claimed(run) as is_ours:
         if not is_ours:
             return TAKEN
@@ -164,26 +175,30 @@ def keep(store: Store, run: Run, train: Callable[[], tuple[Record, Curve] | int]
 
 
 def before_the_campaign(row: Row, folder: Path = RESULTS) -> dict[int, str]:
-    """Seed -> settings, of the seeds in files of before the campaign; keys that came later were at their defaults."""
-    looked_at: dict[int, str] = {}
+    """Return seed -> hash of its settings, from results files that are older than the campaign.
+
+    Config keys that were added since had their defaults then.
+    """
+    tried: dict[int, str] = {}
     for path in (folder / f"{file_stem(row.variant)}.json", folder / "models" / f"{file_stem(row.variant)}.json"):
         evidence = Evidence.read(path) if path.is_file() else None
         if evidence and evidence.config:
             now = to_plain(row.config())
             text = settings_hash({key: evidence.config.get(key, value) for key, value in now.items()})
-            looked_at |= dict.fromkeys(evidence.seeds, text)
-    return looked_at
+            tried |= dict.fromkeys(evidence.seeds, text)
+    return tried
 
 
 def brief(record: Record) -> dict[str, Any]:
-    """What stays of a record that is replaced."""
-    return {key: record[key] for key in KEPT} | {"mean": record.get("final", {}).get("mean")}
+    """Return the part of a replaced record that stays in its successor."""
+    return {key: record[key] for key in EARLIER_KEYS} | {"mean": record.get("final", {}).get("mean")}
 
 
 def digest(data: bytes) -> str:
+    """Return 16 hex digits of the SHA-256."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def size(folders: Sequence[Path]) -> int:
-    """Bytes of all files in these folders."""
+    """Return the bytes of all files in these folders together."""
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())

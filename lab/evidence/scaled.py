@@ -1,4 +1,4 @@
-"""A wrapper for one comparison (popart.yaml): the same task with rewards of another size."""
+"""A Gymnasium wrapper that scales rewards, for one comparison (popart.yaml): the same task with larger rewards."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from gymnasium import Env, RewardWrapper
 
 
 class ScaleReward(RewardWrapper):
-    """Multiplies the rewards that are learnt from; returns are reported as the environment has them."""
+    """Multiplies the rewards that an agent learns from; reported returns stay those of the environment."""
 
     def __init__(self, env: Env, factor: float) -> None:
         super().__init__(env)

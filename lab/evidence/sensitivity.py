@@ -1,10 +1,10 @@
-"""How much do results change with three keys? The ten cheapest variants, each key at four values, three seeds.
+"""How much do results change with three config keys? Trains the ten cheapest variants, each key at four values.
 
     python -m lab.evidence.sensitivity                 trains what is missing, writes docs/results/sensitivity.json
     python -m lab.evidence.sensitivity --seeds 0       what is measured, nothing is trained
 
-One key is changed at a time; budgets are whole. Seeds are those of tuning (100, 101, 102), so no seed of evidence is
-spent. Trainings are kept below build/sensitivity until the code changes.
+One key is changed at a time; budgets are whole. The three seeds are from those for tuning (100, 101, 102), so no seed
+of evidence is spent. Trainings are kept in build/sensitivity and used again until the code changes.
 """
 
 import os
@@ -41,21 +41,24 @@ def main(argv: list[str]) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=len(SEEDS), metavar="N", help="how many (default 3)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    given = parser.parse_args(argv)
-    if given.seeds:
-        result = {row.variant: measured(row, given.seeds, given.workers) for row in cheapest()}
-        write_json(FILE, {"git_hash": git_hash(), "seeds": SEEDS[: given.seeds], "variants": result})
+    arguments = parser.parse_args(argv)
+    if arguments.seeds:
+        result = {row.variant: measured(row, arguments.seeds, arguments.workers) for row in cheapest()}
+        write_json(FILE, {"git_hash": git_hash(), "seeds": SEEDS[: arguments.seeds], "variants": result})
     print("\n\n".join(section()) or "nothing is measured yet")
     return 0
 
 
 def cheapest() -> list[Row]:
-    """Of those that are shipped."""
+    """Return the rows of the shipped variants whose runs take the fewest seconds, VARIANTS of them."""
     return sorted((row for row in ROWS if row.family != GENERAL), key=lambda row: row.seconds)[:VARIANTS]
 
 
 def changes(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Key, value as it is shown, override; a rate that falls to 0 keeps falling."""
+    """Yield (key, value for the page, override) of each change, for example ("policy_lr", "0.1 x", "policy_lr=3e-05").
+
+    A learning rate with a linear schedule keeps one: "lin_3e-05".
+    """
     for key in KEYS.get(config.algo_id, OTHER_KEYS):
         for factor in FACTORS.get(key, ()):
             start = getattr(vars(config)[key], "start_value", vars(config)[key])
@@ -67,7 +70,7 @@ def changes(config: Config) -> Iterator[tuple[str, str, str]]:
 
 
 def measured(row: Row, seeds: int, workers: int) -> dict[str, dict[str, list[float]]]:
-    """Key -> value -> score of each seed that finished, with the shipped settings first."""
+    """Train a row with each change; return key -> value -> the finished seeds' scores. Shipped settings come first."""
     result = {SHIPPED: {"": scores(row, [], seeds, workers)}}
     for key, value, override in changes(row.config()):
         result.setdefault(key, {})[value] = scores(row, [override], seeds, workers)
@@ -75,17 +78,20 @@ def measured(row: Row, seeds: int, workers: int) -> dict[str, dict[str, list[flo
 
 
 def scores(row: Row, overrides: list[str], seeds: int, workers: int) -> list[float]:
-    """Means over 100 fresh episodes of the final weights, or exact values."""
+    """Train what is missing of a row with `overrides`; return each finished seed's score.
+
+    A score is the exact value if it is known, else the mean of 100 fresh episodes with the final weights.
+    """
     folder = TRAININGS / source_hash()[:10] / (file_stem("-".join(overrides)) or SHIPPED)
-    words = [*row.overrides, *overrides]
+    all_overrides = [*row.overrides, *overrides]
     path = folder / f"{file_stem(row.variant)}.json"
-    evidence = Evidence.begin(path, row.variant, configured(row.variant, words), words)
+    evidence = Evidence.begin(path, row.variant, configured(row.variant, all_overrides), all_overrides)
     train({row.variant: evidence}, folder, SEEDS[:seeds], workers)
     return [record["final"].get("exact", record["final"]["mean"]) for record in evidence.finished()]
 
 
 def page_part(data: Mapping[str, Any]) -> list[str]:
-    """A section of docs/results.md: a row for each variant and key."""
+    """Return the section "Sensitivity" of docs/results.md, with a row for each variant and key."""
     rows = [("variant", "shipped", "key", "mean at each value")]
     for variant, keys in data["variants"].items():
         shipped = score_text(fmean(keys[SHIPPED][""]))
@@ -101,7 +107,7 @@ def page_part(data: Mapping[str, Any]) -> list[str]:
 
 
 def section() -> list[str]:
-    """Nothing where it was not measured."""
+    """Return the section from the recorded file; [] if nothing was measured."""
     return page_part(read_json(FILE)) if FILE.is_file() else []
 
 

@@ -1,4 +1,7 @@
-"""Trains seeds of several variants side by side, each in a process, and writes each into its file. No torch."""
+"""Trains seeds of several variants side by side, each in its own process, and writes each record into its file.
+
+ways.py and sensitivity.py use it. This module does not import torch: the processes do (seed.py).
+"""
 
 import os
 import sys
@@ -23,21 +26,24 @@ class Job(NamedTuple):
 
 
 def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], workers: int) -> int:
-    """Trains what is missing, variant by variant, and keeps every seed as soon as it is there. -> seeds that failed"""
-    done = {(name, each["seed"]) for name, evidence in files.items() for each in evidence.finished()}
+    """Train the seeds that are not finished, `workers` at a time, and return how many failed.
+
+    `files`: variant -> its evidence, which gets a seed's record as soon as that ends and is then written to `folder`.
+    """
+    done = {(name, stored["seed"]) for name, evidence in files.items() for stored in evidence.finished()}
     wanted = [(name, seed) for name in files for seed in seeds]
-    missing = [each for each in wanted if each not in done]  # so who failed is trained again
+    missing = [pair for pair in wanted if pair not in done]  # so a seed that failed is trained again
     jobs = [Job(name, seed, configured(name, files[name].overrides)) for name, seed in missing]
     group = f"evidence-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    kept = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
-    print(f"  {len(jobs)} seeds to train{kept}; group {group}", flush=True)
+    already_done = f", {len(wanted) - len(jobs)} are already there" if len(jobs) < len(wanted) else ""
+    print(f"  {len(jobs)} seeds to train{already_done}; group {group}", flush=True)
     ended_jobs, failed, began = list[Job](), 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="stride-evidence-") as records:
         paths = [Path(records, f"{index}.json") for index in range(len(jobs))]
         commands = []
         for job, path in zip(jobs, paths, strict=True):
-            words = [job.variant, str(job.seed), group, str(path), *files[job.variant].overrides]
-            commands.append([sys.executable, "-m", "lab.evidence.seed", *words])
+            arguments = [job.variant, str(job.seed), group, str(path), *files[job.variant].overrides]
+            commands.append([sys.executable, "-m", "lab.evidence.seed", *arguments])
         for ended in run_all(commands, workers):
             job, record = jobs[ended.index], result(jobs[ended.index], paths[ended.index], ended)
             ended_jobs.append(job)
@@ -50,25 +56,30 @@ def train(files: Mapping[str, Evidence], folder: Path, seeds: Sequence[int], wor
 
 
 def progress(jobs: Sequence[Job], ended: Sequence[Job], seconds: float) -> str:
-    """Time left at the present speed in steps of the budgets; runs that solve their task early shorten it."""
-    budgets, done = (sum(job.config.max_timesteps for job in some) for some in (jobs, ended))
+    """Return a line with the time left, at the present number of env steps per second.
+
+    It is an upper bound: a run that solves its task early does not spend its whole budget.
+    """
+    budgets, done = (sum(job.config.max_timesteps for job in group) for group in (jobs, ended))
     left = duration(seconds * (budgets - done) / done)
     return f"  {duration(seconds)}  {len(ended)} of {len(jobs)} seeds done; {left} left at most"
 
 
 def result(job: Job, record: Path, ended: Finished) -> dict[str, Any]:
+    """Return the record that a job's process wrote; if it failed, one with its exit code and last line."""
     if ended.returncode == 0 and record.is_file():
-        found: dict[str, Any] = read_json(record)
-        return found
+        finished_record: dict[str, Any] = read_json(record)
+        return finished_record
     lines = ended.output_tail.strip().splitlines() or ["no word"]
     return {"seed": job.seed, "status": "failed", "code": ended.returncode, "line": lines[-1]}
 
 
 def outcome(record: dict[str, Any]) -> str:
+    """Return a line about a record: "solved, 498, 20,480 steps in 12 s"."""
     if record["status"] != "finished":
         return f"FAILED: {record['line']}"
     reached = record["final"].get("mean")
     exact = f", exactly {record['final']['exact']:.4f}" if "exact" in record["final"] else ""
-    what = "nothing" if reached is None else score(reached)
+    score_text = "nothing" if reached is None else score(reached)
     spent = f"{record['env_steps']:,} steps in {duration(record['seconds'])}"
-    return f"{'solved' if record['solved'] else 'not solved'}, {what}{exact}, {spent}"
+    return f"{'solved' if record['solved'] else 'not solved'}, {score_text}{exact}, {spent}"

@@ -1,11 +1,11 @@
-"""Do two ways to the same training learn the same? Trains variants by both on the same seeds and compares them.
+"""Do two ways to do the same training learn the same? Trains variants in both ways on the same seeds, compares them.
 
     python -m lab.evidence.ways engines --seeds 10       trains what is missing, writes docs/results/engines
     python -m lab.evidence.ways engines --seeds 0        the verdict again, nothing is trained
 
 engines: eager and fused_cpu; also writes docs/engines.md. devices: fused_cpu and a GPU's fused_gpu. backends:
-Gymnasium's worlds and the compiled ones. lag: a rollout of new weights, and of the ones before. shards: one and four.
-Every run spends its whole budget, so that finals and areas are of equal experience.
+Gymnasium's environments and the compiled ones. lag: rollouts by the newest weights, and by those of one iteration
+before. shards: one and four. Every run spends its whole budget, so that both ways have equal experience.
 Exit code 1: they differ, or a seed failed.
 """
 
@@ -29,18 +29,20 @@ from stride.utils.statistics import interval, iqm
 from stride.utils.typography import duration, number, score
 from stride.utils.user_error import UserError
 
-MEASURES = ("final", "area")  # of 100 fresh episodes; mean height of the curve of evaluations
-Found = Mapping[str, Mapping[str, Evidence]]  # variant -> way -> its file
+MEASURES = ("final", "area")  # mean return of 100 fresh episodes; mean height of the curve of evaluations
+Found = Mapping[str, Mapping[str, Evidence]]  # variant -> way ("eager") -> its evidence
 
 
 class Comparison(NamedTuple):
-    first: list[float]  # by seed, in the same order
+    """One measure of one variant by both ways."""
+
+    first: list[float]  # a value for each seed; `second` has the same seeds in the same order
     second: list[float]
     difference: tuple[float, float]  # interval of the mean of second - first
 
     @property
     def same(self) -> bool:
-        """Whether nothing tells the ways apart: their intervals overlap, that of the difference contains 0."""
+        """Whether the ways' intervals overlap and that of their difference contains 0."""
         (low, high), (begins, ends) = interval(self.first), interval(self.second)
         return low <= ends and begins <= high and self.difference[0] <= 0 <= self.difference[1]
 
@@ -54,8 +56,8 @@ class Ways(NamedTuple):
 
     key: str
     names: tuple[str, str]
-    variants: Mapping[str, tuple[str, ...]]  # and what both ways change alike
-    seeds: int  # usually
+    variants: Mapping[str, tuple[str, ...]]  # variant -> overrides that both ways have
+    seeds: int  # how many by default: enough to tell a difference
 
     @property
     def folder(self) -> Path:
@@ -67,67 +69,75 @@ class Ways(NamedTuple):
 
     @property
     def level(self) -> float:
+        """The level of each interval, so that all comparisons hold together in 95 of 100 cases (Bonferroni)."""
         return 1 - 0.05 / self.comparisons
 
-    def place(self, variant: str, name: str) -> Path:
+    def file_of(self, variant: str, name: str) -> Path:
         return self.folder / name / f"{file_stem(variant)}.json"
 
     def train_missing(self, seeds: Sequence[int], workers: int) -> int:
-        """-> seeds that failed"""
+        """Train the seeds that are missing, in both ways; return how many failed."""
         failed = 0
         for variant, changes in self.variants.items():
             for name in self.names:
                 overrides = [f"{self.key}={name}", "early_stop_on_eval_threshold=false", *changes]
                 config = load_config(*parse_config_id(variant), overrides)
-                evidence = Evidence.begin(self.place(variant, name), variant, config, overrides)
+                evidence = Evidence.begin(self.file_of(variant, name), variant, config, overrides)
                 failed += train({variant: evidence}, self.folder / name, seeds, workers)
         return failed
 
     def read(self) -> Found:
-        measured = [each for each in self.variants if all(self.place(each, name).is_file() for name in self.names)]
-        return {each: {name: Evidence.read(self.place(each, name)) for name in self.names} for each in measured}
+        """Return the evidence of the variants that were measured in both ways."""
+        measured = [name for name in self.variants if all(self.file_of(name, way).is_file() for way in self.names)]
+        return {name: {way: Evidence.read(self.file_of(name, way)) for way in self.names} for name in measured}
 
-    def compare(self, found: Found) -> dict[tuple[str, str], Comparison]:
-        """Each variant by each measure, written into comparison.json, with the curves beside it."""
+    def compare(self, evidence: Found) -> dict[tuple[str, str], Comparison]:
+        """Return (variant, measure) -> comparison, over the seeds that both ways finished.
+
+        Also write them into comparison.json, and the learning curves beside it.
+        """
         compared = {}
-        for variant, files in found.items():
+        for variant, files in evidence.items():
             by_seed = [{record["seed"]: record for record in files[name].finished()} for name in self.names]
             seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
             for measure in MEASURES:
                 first, second = ([reached(records[seed], measure) for seed in seeds] for records in by_seed)
                 compared[variant, measure] = comparison(first, second, self.level)
             (self.folder / f"{file_stem(variant)}.svg").write_text(curves(variant, files), encoding="utf-8")
-        write_json(self.folder / "comparison.json", [self._plain(*key, each) for key, each in compared.items()])
+        write_json(self.folder / "comparison.json", [self._plain(*key, result) for key, result in compared.items()])
         return compared
 
-    def _plain(self, variant: str, measure: str, found: Comparison) -> dict[str, object]:
+    def _plain(self, variant: str, measure: str, result: Comparison) -> dict[str, object]:
         both = {name: {"iqm": iqm(values), "interval": interval(values), "seeds": values}
-                for name, values in zip(self.names, found[:2], strict=True)}  # fmt: skip
-        difference = {"mean": found.mean, "interval": found.difference}
+                for name, values in zip(self.names, result[:2], strict=True)}  # fmt: skip
+        difference = {"mean": result.mean, "interval": result.difference}
         head = {"variant": variant, "measure": measure, **both}
-        return {**head, "difference": difference, "level": self.level, "same": found.same}
+        return {**head, "difference": difference, "level": self.level, "same": result.same}
 
     def lines(self, compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
+        """Yield two lines to print for each comparison: both ways, and their difference."""
         first, second = self.names
-        for (variant, measure), each in compared.items():
-            both = f"{first} {iqm_text(each.first)}, {second} {iqm_text(each.second)}"
-            yield f"  {variant} {measure:5} {both}, {len(each.first)} seeds"
-            yield f"        {second} - {first} {difference(each)}"
+        for (variant, measure), result in compared.items():
+            both = f"{first} {iqm_text(result.first)}, {second} {iqm_text(result.second)}"
+            yield f"  {variant} {measure:5} {both}, {len(result.first)} seeds"
+            yield f"        {second} - {first} {difference(result)}"
 
     def verdict(self, compared: Mapping[tuple[str, str], Comparison]) -> str:
-        """What is different or was not measured; "" for nothing."""
+        """Return in words what is different or was not measured; "" if neither."""
         absent = [f"{name} is not measured" for name in self.variants if (name, MEASURES[0]) not in compared]
         different = [f"{variant} {measure} is different" for (variant, measure), e in compared.items() if not e.same]
         return ", ".join(absent + different)
 
 
 def comparison(first: Sequence[float], second: Sequence[float], level: float) -> Comparison:
+    """Compare the values of the same seeds; UserError for fewer than two seeds."""
     if len(first) < 2:
         raise UserError("a comparison takes at least two seeds that both ways finished")
     return Comparison([*first], [*second], interval(np.subtract(second, first), np.mean, level))
 
 
 def reached(record: Record, measure: str) -> float:
+    """Return a seed's value of one of MEASURES."""
     if measure == "final":
         return float(record["final"]["mean"])
     x, y = np.array(record["curve"]["val"]).T
@@ -135,7 +145,7 @@ def reached(record: Record, measure: str) -> float:
 
 
 def curves(variant: str, found: Mapping[str, Evidence]) -> str:
-    """Mean evaluation of each way and its 95 % interval; all runs were evaluated at the same env steps."""
+    """Return an SVG with the mean evaluation of each way and its 95 % interval, over env steps."""
     bands = {name: band_of([r["curve"]["val"] for r in evidence.finished()]) for name, evidence in found.items()}
     seeds = min(len(evidence.finished()) for evidence in found.values())
     goal = next(iter(found.values())).goal
@@ -143,7 +153,10 @@ def curves(variant: str, found: Mapping[str, Evidence]) -> str:
 
 
 def band_of(lines: Sequence[Sequence[tuple[float, float]]]) -> Band:
-    """The mean of seeds and its 95 % interval, at the env steps where all were evaluated; one seed is its own."""
+    """Return the mean of the seeds' curves and its 95 % interval; with one seed, the interval has no width.
+
+    A curve is [(env steps, return), ..]. All runs are evaluated at the same env steps; the shortest one sets the end.
+    """
     steps = [x for x, _ in lines[0][: min(map(len, lines))]]
     heights = np.array([[y for _, y in line[: len(steps)]] for line in lines]).T
     bounds = [interval(row, np.mean) if len(lines) > 1 else (float(row[0]), float(row[0])) for row in heights]
@@ -165,7 +178,7 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + number(value, 1)
 
 
-VARIANTS = {  # eager takes long, and rates are constant in the last two
+VARIANTS = {  # budgets are shorter where eager takes long; the last two have constant learning rates
     "CartPole-v1:ppo": (),
     "Pendulum-v1:ppo": ("max_timesteps=61_440",),
     "Acrobot-v1:ppo": ("max_timesteps=163_840",),
@@ -205,10 +218,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("ways", choices=WAYS, help="what is compared")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, from 1 on (default: enough to tell)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="trainings side by side")
-    asked = parser.parse_args(argv)
-    ways = WAYS[asked.ways]
-    seeds = range(1, 1 + (ways.seeds if asked.seeds is None else asked.seeds))
-    failed = ways.train_missing(seeds, asked.workers) if seeds else 0
+    arguments = parser.parse_args(argv)
+    ways = WAYS[arguments.ways]
+    seeds = range(1, 1 + (ways.seeds if arguments.seeds is None else arguments.seeds))
+    failed = ways.train_missing(seeds, arguments.workers) if seeds else 0
     measured = ways.read()
     compared = ways.compare(measured)
     print("\n".join(ways.lines(compared)))
@@ -222,13 +235,14 @@ def main(argv: list[str]) -> int:
 
 def markdown(found: Found, compared: Mapping[tuple[str, str], Comparison]) -> str:
     rows = [HEAD]
-    for (variant, measure), each in compared.items():
+    for (variant, measure), result in compared.items():
         spent = [np.median([r["seconds"] for r in found[variant][name].finished()]) for name in ENGINES.names]
         rows.append((
-            variant, str(len(each.first)), measure, iqm_text(each.first), iqm_text(each.second), difference(each),
-            "same" if each.same else "**different**", " and ".join(duration(float(seconds)) for seconds in spent),
+            variant, str(len(result.first)), measure, iqm_text(result.first), iqm_text(result.second),
+            difference(result),
+            "same" if result.same else "**different**", " and ".join(duration(float(seconds)) for seconds in spent),
         ))  # fmt: skip
-    # more than one where it was measured in parts
+    # several commits if it was measured in parts
     codes = {code for files in found.values() for evidence in files.values() for code in evidence.codes()}
     where = next(iter(found.values()))["eager"].where
     absent = [f"Not measured yet: {variant}." for variant in VARIANTS if variant not in found]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lab.bench import limit, measure
-from lab.bench.limit import SUMS, WIDEST, Limit
+from lab.bench.limit import SUMS, VECTOR_FLOATS, Limit
 from lab.bench.ratio import Ratio, ratio_of
 from stride.agents.engines.fused_cpu.frame import aligned
 from stride.agents.engines.fused_cpu.kernels.calls import address_of
@@ -47,23 +47,23 @@ def check_registers(assembly, lanes):
 def test_the_kernel_that_is_timed_stays_in_registers():
     address_of(limit.multiply_adds)
     (assembly,) = limit.multiply_adds.inspect_asm().values()
-    check_registers(assembly, WIDEST)
+    check_registers(assembly, VECTOR_FLOATS)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
 def test_the_loop_multiplies_and_adds_as_often_as_it_is_asked(rounds):
-    values = aligned(limit.LINE)
+    values = aligned(limit.THREAD_FLOATS)
     line = values.reshape(SUMS + 2, 16)
     line[:SUMS], line[SUMS], line[SUMS + 1] = np.arange(SUMS)[:, None], 0.5, 3.0
     wanted = np.arange(SUMS, dtype=np.float32)
     for _ in range(rounds):
         wanted = wanted * np.float32(0.5) + np.float32(3.0)
     limit.multiply_adds(np.array([values.ctypes.data, rounds]).ctypes.data, 0)
-    assert np.array_equal(line[:SUMS, :WIDEST], np.repeat(wanted[:, None], WIDEST, 1))
+    assert np.array_equal(line[:SUMS, :VECTOR_FLOATS], np.repeat(wanted[:, None], VECTOR_FLOATS, 1))
 
 
 def test_both_rates_are_measured_and_said_with_their_share(monkeypatch, capsys):
-    monkeypatch.setattr(limit, "TURNS", 1)
+    monkeypatch.setattr(limit, "N_TURNS", 1)
     monkeypatch.setattr(limit, "ROUNDS", 100)
     monkeypatch.setattr(limit, "PRODUCTS", 2)
     assert limit.main(["--threads", "2"]) == 0

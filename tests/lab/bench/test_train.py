@@ -137,8 +137,8 @@ def test_a_step_multiplies_what_its_layers_do(pictures):
     places = [20 * 20, 9 * 9, 7 * 7, 1]  # where each layer is applied
     layers = [layer for layer in net.modules() if hasattr(layer, "weight")]
     forward = sum(layer.weight.numel() * many for layer, many in zip(layers, places, strict=True))
-    assert forward == cases.FORWARD and layers[0].weight.numel() * 400 == cases.FIRST
-    assert cases.image_flops(config) == 2 * (2 * forward + 2 * (3 * forward - cases.FIRST))
+    assert forward == cases.IMAGE_PRODUCTS and layers[0].weight.numel() * 400 == cases.FIRST_LAYER_PRODUCTS
+    assert cases.image_flops(config) == 2 * (2 * forward + 2 * (3 * forward - cases.FIRST_LAYER_PRODUCTS))
 
 
 # ---- peers

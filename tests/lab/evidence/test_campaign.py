@@ -83,7 +83,9 @@ def test_a_seed_is_spent_by_a_changed_setting_and_the_next_round_begins(store):
 @pytest.mark.parametrize(("then", "first"), [({}, 1), ({"gamma": 0.5}, 1001)])
 def test_a_key_that_came_later_spends_no_seed(store, monkeypatch, then, first):
     """Records of before it: its default is what they were trained with."""
-    monkeypatch.setattr(runs, "kept_of", lambda plain: {k: v for k, v in plain.items() if k != "target_kl"} | then)
+    monkeypatch.setattr(
+        runs, "settings_only", lambda plain: {k: v for k, v in plain.items() if k != "target_kl"} | then
+    )
     store.keep_settings(ROW)
     monkeypatch.undo()
     store.settings_file(ROW.variant, settings(ROW)).rename(store.settings_file(ROW.variant, "older"))
@@ -120,7 +122,7 @@ class Forked:
 
 def test_the_runner_killed_at_20_instants_loses_no_run_and_counts_none_twice(store, tmp_path, monkeypatch):
     """At instants from 1 to 60 ms, in turns alone and with its trainings; every call goes on with what is missing."""
-    monkeypatch.setattr(campaign, "LOOK", 0.001)
+    monkeypatch.setattr(campaign, "POLL_PERIOD", 0.001)
     log, instants, left = tmp_path / "log", random.Random(5), []
 
     def campaign_once():

@@ -127,7 +127,7 @@ def test_candidates_are_ranked_by_their_places_between_a_tasks_worst_and_its_bes
 def test_the_candidates_for_continuous_tasks_are_configs_that_differ():
     plan = read_yaml(PROJECT / "lab" / "evidence" / "continuous.yaml")
     trials = [*candidates.trials_of(plan, ["Pendulum-v1"], None)]
-    configs = [configured(*trial.words) for trial in trials]
+    configs = [configured(*trial.arguments) for trial in trials]
     assert len(trials) == len({trial.group for trial in trials}) * 2 == 16
     assert all((config.n_envs, config.max_timesteps) == (64, 10**6) for config in configs)
     scales = [trial.candidate for trial, config in zip(trials, configs, strict=True) if config.value_scale == "popart"]
@@ -138,7 +138,7 @@ def test_the_candidates_for_continuous_tasks_are_configs_that_differ():
 def test_every_plan_has_candidates_that_differ(path):
     configs = {}
     for trial in candidates.trials_of(read_yaml(path), None, None):
-        configs.setdefault((trial.task, trial.seed), []).append(to_plain(configured(*trial.words)))
+        configs.setdefault((trial.task, trial.seed), []).append(to_plain(configured(*trial.arguments)))
     assert all(configs_of_task.count(config) == 1 for configs_of_task in configs.values() for config in configs_of_task)
 
 
@@ -146,7 +146,7 @@ def test_a_task_of_a_plan_may_have_settings():
     plan = {"algorithm": "ppo", "seeds": [1], "common": {"gamma": 0.9}, "candidates": {"A": {}}}
     [trial] = candidates.trials_of({**plan, "tasks": ["bsuite/DeepSea-v0 env_kwargs.size=20"]}, None, None)
     assert trial.task == "bsuite/DeepSea-v0:ppo env_kwargs.size=20"
-    config = configured(*trial.words)
+    config = configured(*trial.arguments)
     assert (config.env_kwargs["size"], config.gamma) == (20, 0.9)
 
 

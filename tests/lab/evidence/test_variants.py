@@ -11,7 +11,16 @@ import pytest
 import torch
 
 from lab.evidence import trainings
-from lab.evidence.exact import HIT, LONGEST, STICK, answers, blackjack, exact_value, policy_value, read_table
+from lab.evidence.exact import (
+    HIT,
+    MAX_HAND_STEPS,
+    STICK,
+    action_probabilities,
+    blackjack,
+    exact_value,
+    policy_value,
+    read_table,
+)
 from lab.evidence.file import Evidence, config_hash, is_solved, summary
 from lab.evidence.report import failures, not_solved, older_part
 from stride.agents.engines.choice import build_agent
@@ -70,9 +79,9 @@ def test_a_policy_is_asked_about_every_state_greedy_or_sampled():
     """Greedy: its likeliest action; sampled: its probabilities. Observations are those of the states, not the start."""
     config, policy = answering(RIGHT_OR_DOWN)
     worlds = make_envs(config, 1)
-    assert np.array_equal(answers(config, policy, worlds, 16), np.tile([0.0, 0, 1, 0], (16, 1)))
+    assert np.array_equal(action_probabilities(config, policy, worlds, 16), np.tile([0.0, 0, 1, 0], (16, 1)))
     sampled = replace(config, eval_deterministic=False)
-    asked = answers(sampled, policy, worlds, 16)
+    asked = action_probabilities(sampled, policy, worlds, 16)
     assert asked == pytest.approx(np.tile([0.0, 0.25, 0.75, 0], (16, 1)), abs=1e-6)
     table = read_table(gymnasium.make("FrozenLake-v1"))
     assert exact_value(sampled, policy) == pytest.approx(policy_value(table, asked, 100))
@@ -82,13 +91,13 @@ def test_a_policy_is_asked_about_every_state_greedy_or_sampled():
         policy.actor[-1].linear.weight.normal_(std=4.0)
     obs, noise = torch.arange(16), torch.zeros(16, 1)
     acts = policy.act(obs, (), torch.ones(16, dtype=torch.bool), noise, True).action.tolist()
-    assert answers(config, policy, worlds, 16).argmax(1).tolist() == acts and len({*acts}) > 1
+    assert action_probabilities(config, policy, worlds, 16).argmax(1).tolist() == acts and len({*acts}) > 1
 
 
 def test_blackjack_is_valued_by_its_own_rules_alone():
     config, sticking = answering([1.0, 0.0], "Blackjack-v1")
     table, hands = blackjack()
-    always = policy_value(table, np.eye(2)[np.zeros(len(hands), int)], LONGEST)
+    always = policy_value(table, np.eye(2)[np.zeros(len(hands), int)], MAX_HAND_STEPS)
     assert exact_value(config, sticking) == pytest.approx(always)
     assert exact_value(replace(config, env_kwargs={"sab": False}), sticking) is None
     assert exact_value(*answering([1.0, 0.0], "CartPole-v1")) is None, "no table tells its dynamics"
@@ -98,7 +107,7 @@ def test_blackjacks_best_policy_is_that_of_the_book():
     """Sutton and Barto, figure 5.2: hard hands stick from 17 against 7 and more, from 13 against 2 and 3."""
     table, hands = blackjack()
     value = np.zeros(len(table.start))
-    for _ in range(LONGEST):
+    for _ in range(MAX_HAND_STEPS):
         gain = table.reward + table.follows @ value
         value = gain.max(1)
     assert table.start.sum() == pytest.approx(1) and table.start @ value == pytest.approx(-0.0431, abs=5e-5)
