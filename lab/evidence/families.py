@@ -259,7 +259,8 @@ def family_picture(family: str) -> str:
 
 def _how(row: Row, evidence: Evidence, store: Store) -> tuple[str, ...]:
     finished, check = evidence.finished(), store.check(row.variant)
-    checked = f"{check['result']} at {short_hash(check['checked'])}" if check else "never"
+    is_current = check.get("seed") in [record["seed"] for record in finished]  # not a seed of an earlier round
+    checked = f"{check['result']} at {short_hash(check['checked'])}" if is_current else "never"
     machines = {f"{record['machine']} ({record['processor']})" for record in finished}
     hours = sum(record["core_seconds"] for record in finished) / 3600
     return (
