@@ -44,12 +44,8 @@ def play_grids(
     """
     (states, ages, episodes, returns), stream, parameters, tables = simulation
     worlds, rows, flat_states, flat_actions = ages.size, states.shape[1], flat(states), flat(actions)
-    obs, reward, terminated, truncated = (
-        flat(results.obs),
-        flat(results.reward),
-        flat(results.terminated),
-        flat(results.truncated),
-    )
+    obs, reward = flat(results.obs), flat(results.reward)
+    terminated, truncated = flat(results.terminated), flat(results.truncated)
     final_obs, episode_return = flat(results.final_obs), flat(results.episode_return)
     episode_length = flat(results.episode_length)
     limit = np.int64(parameters.time_limit)

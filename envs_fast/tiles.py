@@ -139,12 +139,8 @@ def play(
     worlds, flat_state, flat_actions = ages.size, flat(state), flat(actions)
     fresh, noise = scratch(rows, width), scratch(1, 0)
     ended, numbers = scratch_list(1, 0), scratch_list(1, 0)
-    obs, reward, terminated, truncated = (
-        flat(results.obs),
-        flat(results.reward),
-        flat(results.terminated),
-        flat(results.truncated),
-    )
+    obs, reward = flat(results.obs), flat(results.reward)
+    terminated, truncated = flat(results.terminated), flat(results.truncated)
     final_obs, episode_return = flat(results.final_obs), flat(results.episode_return)
     episode_length = flat(results.episode_length)
     for start in range(lo, hi, TILE):

@@ -178,9 +178,7 @@ def backward_group(scan: int, group: int) -> None:
     table = scan_at(scan)
     m = model_at(table.model)
     slopes = slopes_at(table.slopes)
-    deter = m.deter
-    width = m.width
-    stoch = m.stoch
+    deter, width, stoch = m.deter, m.width, m.stoch
     joined_width = width + deter
     size = residual_size(deter, width, stoch)
     deter_slope = table.scratch + BYTES * group * scratch_size(deter, width, stoch)
